@@ -410,14 +410,11 @@ function lastWordOf(name: string): string {
   return name.slice(name.lastIndexOf(' ') + 1);
 }
 
-/** Separators that a source lacks. */
-export interface Separators {
-  decimal?: ',' | undefined;
-  thousands?: Thousands | undefined;
-}
-
 /** Returns the separators that the source lacks and with which all cells are numbers, most likely first. */
-export function separatorsFor(cells: readonly string[], spec: Pick<CsvSpec, 'decimal' | 'thousands'>): Separators[] {
+export function separatorsFor(
+  cells: readonly string[],
+  spec: Pick<CsvSpec, 'decimal' | 'thousands'>,
+): { decimal?: ','; thousands?: Thousands }[] {
   if (spec.thousands !== undefined) return [];
   const decimals = spec.decimal === ',' ? ([','] as const) : (['.', ','] as const);
   const choices = [undefined, ...(Object.keys(GROUP_MARKS) as Thousands[])].flatMap((thousands) =>

@@ -343,8 +343,9 @@ export class CsvSource implements RunningSource {
     const { gate, source, status, isTest } = this.#context;
     const spec = this.#spec;
     const opened = { ...listed, isKept: spec.tail && !isTest };
-    const before = await this.#bytesBefore(opened, file.progress.position);
-    const { mark, format, name, line, movedTo } = file.progress;
+    const { position: start, mark, format, name, line, movedTo } = file.progress;
+    const length = Math.min(start, BYTES_BEFORE);
+    const before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
     if (mark !== undefined && (mark !== markOf(before) || format !== this.#format)) {
       if (movedTo !== undefined) throw new UnreadableValues('the file was rewritten after it was moved');
       this.#reports.warn(name, { event: 'csv.cut', line }, 'file or its format changed, reading it from the beginning');
@@ -366,7 +367,8 @@ export class CsvSource implements RunningSource {
       }
       const { latest } = progress;
       if (isTest && latest && source.timeFrom === 'source' && this.#time.isLocal(latest.text)) {
-        warnOfZone(readings, latest.text);
+        const first = readings.find((reading) => 'raw' in reading);
+        if (first) first.warning = missingOffset(latest.text, 'is read as UTC');
       }
       for (const reading of readings) {
         if (!('failure' in reading)) continue;
@@ -388,11 +390,6 @@ export class CsvSource implements RunningSource {
       if (gate.isFull) await raced(gate.untilRoom(), this.#stopping.signal);
     }
     if (!isTest) this.#checkZone(progress);
-  }
-
-  async #bytesBefore(file: OpenedFile, position: number): Promise<Uint8Array> {
-    const from = Math.max(0, position - BYTES_BEFORE);
-    return from === position ? new Uint8Array() : await this.#folder.call('read', file, from, position - from);
   }
 
   /** Reports times that are probably local although the source has no time zone. */
@@ -486,12 +483,6 @@ function restarted(progress: FileProgress, format: string): FileProgress {
   const hasColumns = headerProblem === undefined && progress.format === format;
   const restart = { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs };
   return hasColumns ? { ...restart, previousNames: names } : restart;
-}
-
-/** Adds a warning to the first value that a test reads. */
-function warnOfZone(readings: readonly Reading[], text: string): void {
-  const first = readings.find((reading) => 'raw' in reading);
-  if (first) first.warning = missingOffset(text, 'is read as UTC');
 }
 
 function markOf(bytesBefore: Uint8Array): string {

@@ -45,11 +45,6 @@ export interface FolderRequest {
   operation: Operation;
   args: readonly unknown[];
 }
-export interface FolderList {
-  files: FolderFile[];
-  readOnly: string | undefined;
-}
-
 export type FolderReply = { result: unknown } | { error: { code: string; message: string } };
 
 /** Runs an operation. Returns its result or error. */
@@ -91,7 +86,7 @@ export class ForeignFolders {
    * Lists matching regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. `withRotated`: also
    * lists names that result from a rotation. `readOnly`: error code if the folder is not writable.
    */
-  list(path: string, where: '' | 'done', pattern: string, withRotated = false): FolderList {
+  list(path: string, where: '' | 'done', pattern: string, withRotated = false) {
     const matches = matcherOf(pattern);
     return inFolder(path, where, (folder) => {
       const files: FolderFile[] = [];
