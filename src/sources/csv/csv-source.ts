@@ -45,6 +45,8 @@ const CLEAN_UP_EVERY_MS = 3_600_000;
 const MAX_UNMOVED = 1_000;
 /** Maximum number of positions in files that are no longer listed: as many as files are listed. */
 const MAX_VANISHED = 10_000;
+/** Maximum length of a header that is kept until a file is checked again, because thousands of files can be waiting. */
+const MAX_KEPT_HEADER = 4_096;
 const NOTE = 'file/';
 const CARRIED = 'carried';
 
@@ -188,6 +190,11 @@ export class CsvSource implements RunningSource {
     }
     const { progress } = file;
     progress.isRead = true;
+    if (progress.names !== undefined && progress.names.join().length > MAX_KEPT_HEADER) {
+      // Without the header, the file would have to be read from its beginning.
+      delete progress.names;
+      progress.mark = '';
+    }
     this.#carriedMs = progress.afterMs;
     const carried = { name: this.#nameOf(CARRIED), text: progress.afterMs?.toString() };
     this.#context.gate.record([], [this.#noteOf(progress), carried]);

@@ -317,6 +317,19 @@ describe('source of complete CSV files', () => {
     expect([bench.values(), [...bench.sink.notes.keys()]]).toEqual([[1], ['source/drop/carried']]);
   });
 
+  it('does not keep the long header of a finished file', async () => {
+    const bench = new CsvBench('settle: 10s, time_column: time', ONE);
+    const header = `time,n,${'x'.repeat(50_000)}`;
+    bench.write('a.csv', `${header}\n2026-11-21T00:00:00Z,1\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    const [note] = [...bench.sink.notes].filter(([name]) => name.includes('/file/'));
+    expect(note![1].length).toBeLessThan(header.length);
+    appendFileSync(join(bench.folder, 'done/a.csv'), '2026-11-21T00:00:01Z,2\n');
+    await bench.clock.advance(60_000);
+    expect([bench.values(), [...bench.sink.notes.keys()]]).toEqual([[1], ['source/drop/carried']]);
+  });
+
   it('leaves no incomplete report behind if the disk is full', async () => {
     const bench = new CsvBench(TIMED, ONE);
     bench.write('a.csv', row(1));
