@@ -1,17 +1,21 @@
-/** Reads the header of a file and the readings in its rows, and counts them in the progress of the file. */
+/**
+ * Reads the rows of files: headers, times, values and qualities. Everything that depends on earlier rows is in the
+ * progress of the file, which is stored with the values.
+ */
 import { counted } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
 import { quote } from '../intake/address-book.ts';
-import type { Reading } from '../intake/gate.ts';
+import type { Quality, Reading } from '../intake/gate.ts';
 import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
 import { parseDecimal } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
-import { assertValid, type CsvPosition, CsvReader, type CsvRecord, recordsOf } from './csv.ts';
+import { assertValid, type CsvPosition, type CsvRecord } from './csv.ts';
 import type { FolderFile } from './folder.ts';
-import { type QualityMap, qualityOf } from './quality.ts';
+
+export type QualityMap = Readonly<Record<string, Quality>>;
 
 /** A CSV source. The members of tags.yaml with the same names describe the fields. */
 export interface CsvSpec {
@@ -41,19 +45,16 @@ export interface CsvSpec {
 }
 
 export interface CsvValue {
-  column?: ColumnName;
+  column?: ColumnName | undefined;
   /** Name in the name column. */
-  name?: string;
-  qualityColumn?: ColumnName;
+  name?: string | undefined;
+  qualityColumn?: ColumnName | undefined;
 }
 
 /** Name or number of a column. */
 export type ColumnName = string | number;
 
 export type Thousands = '.' | ',' | ' ' | "'";
-
-/** Returns why a timestamp is implausible, or `undefined` if it is plausible. */
-type ProblemOfTime = (timeMs: number) => string | undefined;
 
 /** Progress of reading a file, stored with its values. The position is the one after the latest accepted record. */
 export interface FileProgress extends FolderFile, CsvPosition {
@@ -67,32 +68,34 @@ export interface FileProgress extends FolderFile, CsvPosition {
   /** Time of the last row, or of the last row of the previous file. */
   afterMs?: number | undefined;
   /** Time of the last row of the previous file at the time when reading of this file began. */
-  carriedMs?: number | null;
-  /** Column names and separator, if the file does not begin with the header. */
-  header?: { names: readonly string[]; separator: string };
+  carriedMs?: number | null | undefined;
+  /** Column names of the latest header. Empty for files without a header; `undefined` before the first row. */
+  names?: readonly string[];
+  /** Column names before a growing file was truncated. They apply if it does not begin with a header. */
+  previousNames?: readonly string[] | undefined;
   /** Problem of a later header without required columns. All rows below that header are rejected. */
   headerProblem?: string;
-  /** Number of rows without values to skip: the header and the units rows below it. */
+  /** Number of rows below the latest header to skip, because they contain units. */
   rowsToSkip?: number;
+  /** Latest time without a UTC offset, unless the source has a time zone. */
+  latest?: { text: string; timeMs: number } | undefined;
   /** Name relative to the folder after the file was moved. */
   movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
   twice?: [number, number];
   skipped?: [number, number];
   /** Whether all rows have been read, so that only the move remains. */
-  isRead?: true;
+  isRead?: boolean;
   /** Problem that ended the reading of the file. */
-  failure?: string;
-  /** Hash of the first bytes and those before the position, which detects that a growing file was rewritten. */
+  failure?: string | undefined;
+  /** Hash of the bytes before the position, which detects that a file was rewritten. */
   mark?: string;
+  /** Settings by which the file was divided into cells. */
+  format?: string;
 }
 
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
-/** Maximum length of a text in `quality_map`. */
-const MAX_QUALITY = 64;
-/** Texts that YAML reads as they are written. */
-const IS_PLAIN_KEY = /^(?!(?:true|false|null|yes|no|on|off|y|n)$)(?:0|[1-9]\d{0,8}|[a-z]\w{0,63})$/i;
 /** Characters that separate groups of three digits, as in a regular expression. */
 const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
@@ -116,224 +119,230 @@ export function parseProgress(text: string): FileProgress | undefined {
   }
 }
 
-/**
- * Reads the header of a file. Returns `undefined` if the header is incomplete, or the `previous` columns if the file
- * was truncated and begins with a row.
- */
-export async function readColumns(
-  spec: CsvSpec,
-  time: TimeReader,
-  points: readonly Point<CsvValue>[],
-  chunks: AsyncIterable<Uint8Array>,
-  isComplete: boolean,
-  previous?: FileColumns,
-): Promise<FileColumns | undefined> {
-  const reader = new CsvReader(spec);
-  let names: string[] | undefined;
-  let unitsRows = 0;
-  for await (const record of recordsOf(chunks, reader, isComplete)) {
-    if (previous?.isRow(record.fields)) return previous;
-    if (!spec.hasHeader) return new FileColumns(spec, time, points, [], reader.separator!);
-    if (names === undefined) names = assertValid(record).fields.map((name) => name.trim());
-    else unitsRows++;
-    if (unitsRows === spec.unitsRow) return new FileColumns(spec, time, points, names, reader.separator!);
-  }
-  return undefined;
+/** Columns that a source uses, as indexes in a row. */
+interface Columns {
+  names: readonly string[];
+  timeAt: readonly number[];
+  wide: readonly { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[];
+  /** Columns of the long format. The last one contains the value, and the others its name. */
+  long: readonly number[];
+  qualityAt: number | undefined;
+  /** First column that contains a value. */
+  firstAt: number;
+  /** Problems of values that have no column in the file, or several. */
+  missing: readonly string[];
 }
 
-export class FileColumns {
+/** Finds the columns of a source in a header. Throws `UnreadableValues` if a required column is missing. */
+function locateColumns(spec: CsvSpec, points: readonly Point<CsvValue>[], names: readonly string[]): Columns {
+  const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
+  const problemOf = (column: ColumnName) => {
+    if (indexOf(names, column) < 0) return `no column "${column}"`;
+    const count = names.filter((name) => name === column).length;
+    return count > 1 ? `${count} columns "${column}", specify a column number` : undefined;
+  };
+  const required = (column: ColumnName, use: string) => {
+    const problem = problemOf(column);
+    if (problem !== undefined) throw new UnreadableValues(`the header has ${problem} (${use})${listed}`);
+    return indexOf(names, column);
+  };
+  const { nameColumn, valueColumn = 'value', qualityColumn } = spec;
+  const timeAt = spec.timeColumns.map((column) => required(column, 'time_column'));
+  const qualityAt = qualityColumn === undefined ? undefined : required(qualityColumn, 'quality_column');
+  if (spec.form === 'long') {
+    const named = nameColumn === undefined ? ['tag', 'key'] : [nameColumn];
+    const nameAt = named.map((name) => required(name, nameColumn === undefined ? 'the long form' : 'name_column'));
+    const long = [...nameAt, required(valueColumn, 'value_column')];
+    return { names, timeAt, wide: [], long, qualityAt, firstAt: Math.min(...long), missing: [] };
+  }
+  const missing: string[] = [];
+  const wide = points.flatMap((point) => {
+    const { column = lastWordOf(point.name), qualityColumn: own } = point.spec;
+    const problem = problemOf(column) ?? (own === undefined ? undefined : problemOf(own));
+    if (problem !== undefined) missing.push(`${point.name}: the header has ${problem}`);
+    const found = { point, at: indexOf(names, column), qualityAt: own === undefined ? qualityAt : indexOf(names, own) };
+    return problem === undefined ? [found] : [];
+  });
+  if (points.length > 0 && wide.length === 0) {
+    throw new UnreadableValues(`the header has no column that tags.yaml uses (${missing[0]})${listed}`);
+  }
+  const firstAt = Math.min(...wide.map(({ at }) => at));
+  return { names, timeAt, wide, long: [], qualityAt, firstAt, missing };
+}
+
+/** Returns the index of a column, or -1 if the header does not contain it. */
+export function indexOf(names: readonly string[], column: ColumnName): number {
+  return typeof column === 'number' ? column - 1 : names.indexOf(column);
+}
+
+/** Reads the rows of all files of one source. */
+export class RowReader {
   readonly #spec: CsvSpec;
-  readonly #points: readonly Point<CsvValue>[];
   readonly #time: TimeReader;
+  readonly #points: readonly Point<CsvValue>[];
+  /** Returns why a timestamp is implausible, or `undefined` if it is plausible. */
+  readonly #problemOfTime: (timeMs: number) => string | undefined;
   readonly #number: (text: string) => number;
   /** Points by the text that identifies them in a row of the long format. */
   readonly #byName: ReadonlyMap<string, Point<CsvValue>[]>;
-  readonly separator: string;
-  names: readonly string[] = [];
-  #timeAt: readonly number[] = [];
-  #wide: readonly { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[] = [];
-  /** Indexes of the columns in the long format. The last one contains the value, and the others its name. */
-  #long: readonly number[] | undefined;
-  #qualityAt: number | undefined;
-  /** Index of the first column that contains a value. */
-  #firstAt = 0;
-  /** Problems of values that have no column in the file, or several. */
-  missing: string[] = [];
-  /** Latest time since the reader of the rows cleared this member, unless the source has a time zone. */
-  latest: { text: string; timeMs: number } | undefined;
+  #columns: Columns | undefined;
 
-  /** Throws `UnreadableValues` if a configured column is missing. */
   constructor(
     spec: CsvSpec,
     time: TimeReader,
     points: readonly Point<CsvValue>[],
-    names: readonly string[],
-    separator: string,
+    problemOfTime: (timeMs: number) => string | undefined,
   ) {
     this.#spec = spec;
-    this.#points = points;
-    this.separator = separator;
     this.#time = time;
+    this.#points = points;
+    this.#problemOfTime = problemOfTime;
     this.#number = numberReader(spec.decimal, spec.thousands);
     const nameOf = ({ name, spec: { name: written } }: Point<CsvValue>) => written ?? lastWordOf(name);
     this.#byName = Map.groupBy(points, (point) => (spec.nameColumn === undefined ? point.name : nameOf(point)));
-    this.#locate(names);
-  }
-
-  #locate(names: readonly string[]): void {
-    const { timeColumns, form, nameColumn, valueColumn, qualityColumn } = this.#spec;
-    const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
-    const placeOf = (column: ColumnName) => (typeof column === 'number' ? column - 1 : names.indexOf(column));
-    const problemOf = (column: ColumnName) => {
-      if (placeOf(column) < 0) return `no column "${column}"`;
-      const count = names.filter((name) => name === column).length;
-      return count > 1 ? `${count} columns "${column}", specify a column number` : undefined;
-    };
-    const indexOf = (column: ColumnName, use: string) => {
-      const problem = problemOf(column);
-      if (problem !== undefined) throw new UnreadableValues(`the header has ${problem} (${use})${listed}`);
-      return placeOf(column);
-    };
-    const timeAt = timeColumns.map((column) => indexOf(column, 'time_column'));
-    const qualityAt = qualityColumn === undefined ? undefined : indexOf(qualityColumn, 'quality_column');
-    const missing: string[] = [];
-    const wide: { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[] = [];
-    if (form === 'long') {
-      const nameAt =
-        nameColumn === undefined
-          ? ['tag', 'key'].map((name) => indexOf(name, 'the long form'))
-          : [indexOf(nameColumn, 'name_column')];
-      this.#long = [...nameAt, indexOf(valueColumn ?? 'value', 'value_column')];
-    } else {
-      for (const point of this.#points) {
-        const { column = lastWordOf(point.name), qualityColumn: own } = point.spec;
-        const problem = problemOf(column) ?? (own === undefined ? undefined : problemOf(own));
-        if (problem !== undefined) missing.push(`${point.name}: the header has ${problem}`);
-        else wide.push({ point, at: placeOf(column), qualityAt: own === undefined ? qualityAt : placeOf(own) });
-      }
-      if (this.#points.length > 0 && wide.length === 0) {
-        const [problem] = missing;
-        throw new UnreadableValues(`the header has no column that tags.yaml uses (${problem})${listed}`);
-      }
-    }
-    this.names = names;
-    this.#timeAt = timeAt;
-    this.#qualityAt = qualityAt;
-    this.#wide = wide;
-    this.#firstAt = Math.min(...(this.#long ?? wide.map(({ at }) => at)));
-    this.missing = missing;
   }
 
   /**
-   * Adds the readings of a row. Returns the problem if the entire row is rejected. `problemOfTime` returns why a
-   * timestamp is implausible.
+   * Adds the readings of a row. Returns the problem if the entire row is rejected. Throws `UnreadableValues` if the first
+   * header of a file is unusable.
    */
-  read(
-    record: CsvRecord,
-    progress: FileProgress,
-    readings: Reading[],
-    problemOfTime: ProblemOfTime,
-  ): string | undefined {
+  read(record: CsvRecord, progress: FileProgress, readings: Reading[]): string | undefined {
+    if (progress.names === undefined && this.#isFirstHeader(record, progress)) {
+      this.#readHeader(assertValid(record), progress, true);
+      return undefined;
+    }
     if (progress.rowsToSkip) {
       progress.rowsToSkip--;
       return undefined;
     }
     const { line, fields } = record;
-    let problem = record.problem ?? this.#readTime(fields, line, progress, problemOfTime);
+    const columns = this.#columnsOf(progress.names!);
+    progress.names = columns.names;
+    const { timeAt, names, long, wide, qualityAt } = columns;
+    let problem = record.problem ?? this.#readTime(timeAt, fields, line, progress);
     // Without a time column, only the names of the value columns identify a header.
-    const isSuspect = problem !== undefined || this.#timeAt.length === 0 || fields.length > this.names.length;
-    if (isSuspect && this.#isHeader(fields)) return this.#changeHeader(record, progress);
+    const isSuspect = problem !== undefined || timeAt.length === 0 || fields.length > names.length;
+    if (isSuspect && isHeader(columns, fields)) {
+      this.#readHeader(record, progress, false);
+      return undefined;
+    }
     progress.rows++;
-    problem ??= progress.headerProblem ?? this.#problemOfCells(fields);
-    const add = (point: Point<CsvValue>, at: number, qualityAt: number | undefined) => {
-      const cell = {
-        text: cellAt(fields, at),
-        quality: qualityAt === undefined ? undefined : cellAt(fields, qualityAt),
-      };
-      this.#readCell(point, cell, line, progress, readings);
-    };
-    if (problem === undefined && this.#long) {
-      const name = this.#long.slice(0, -1).map((at) => cellAt(fields, at));
-      const points = this.#byName.get(name.join(' '));
-      if (points) for (const point of points) add(point, this.#long.at(-1)!, this.#qualityAt);
-      else if (this.#spec.nameColumn === undefined) problem = this.#unknownName(name.join(' '));
-      else addUnused(progress, name.join(' '));
+    problem ??= progress.headerProblem ?? problemOfCells(columns, fields);
+    if (problem === undefined && long.length > 0) {
+      const name = long
+        .slice(0, -1)
+        .map((at) => cellAt(fields, at))
+        .join(' ');
+      const points = this.#byName.get(name);
+      for (const point of points ?? []) {
+        this.#readCell({ point, at: long.at(-1)!, qualityAt }, record, progress, readings);
+      }
+      if (points === undefined && this.#spec.nameColumn === undefined) problem = this.#unknownName(name);
+      else if (points === undefined) addUnused(progress, name);
     }
     if (problem !== undefined) {
       addProblem(progress, line, problem);
       return problem;
     }
-    for (const { point, at, qualityAt } of this.#wide) add(point, at, qualityAt);
+    for (const column of wide) this.#readCell(column, record, progress, readings);
     return undefined;
   }
 
+  /** Returns the columns of a header. Consecutive files usually have the same header. */
+  #columnsOf(names: readonly string[]): Columns {
+    const known = this.#columns;
+    if (known?.names === names || known?.names.join('\n') === names.join('\n')) return known!;
+    this.#columns = locateColumns(this.#spec, this.#points, names);
+    return this.#columns;
+  }
+
+  /** Returns whether the first row of a file is its header. Otherwise, sets the names of the columns. */
+  #isFirstHeader({ fields }: CsvRecord, progress: FileProgress): boolean {
+    const { previousNames } = progress;
+    delete progress.previousNames;
+    if (previousNames !== undefined && this.#isRow(this.#columnsOf(previousNames), fields)) {
+      progress.names = previousNames;
+    } else if (!this.#spec.hasHeader) {
+      progress.names = [];
+    }
+    return progress.names === undefined;
+  }
+
   /** Returns whether the cells belong to a row with values, not to a header. */
-  isRow(fields: readonly string[]): boolean {
-    if (this.#timeAt.length > 0) return this.#time.read(this.#timeText(fields)) !== undefined;
-    const cells = this.#wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
+  #isRow({ timeAt, wide }: Columns, fields: readonly string[]): boolean {
+    if (timeAt.length > 0) return this.#time.read(timeText(timeAt, fields)) !== undefined;
+    const cells = wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
     return cells.length > 0 && cells.every((cell) => Number.isFinite(this.#number(cell)));
   }
 
-  #timeText(fields: readonly string[]): string {
-    if (this.#timeAt.length === 1) return cellAt(fields, this.#timeAt[0]!);
-    return this.#timeAt
-      .map((at) => cellAt(fields, at))
-      .join(' ')
-      .trim();
+  /** If a later header lacks required columns, the rows below it are rejected. */
+  #readHeader({ fields, line }: CsvRecord, progress: FileProgress, isFirst: boolean): void {
+    progress.rowsToSkip = this.#spec.unitsRow;
+    try {
+      const { names, missing } = this.#columnsOf(fields.map((name) => name.trim()));
+      for (const problem of missing) addProblem(progress, line, problem);
+      progress.names = names;
+      delete progress.headerProblem;
+    } catch (error) {
+      if (isFirst || !(error instanceof UnreadableValues)) throw error;
+      progress.headerProblem = `line ${line}: ${error.message}`;
+    }
   }
 
   /** Returns the problem of the timestamp, or `undefined` if it is valid or there is no time column. */
   #readTime(
+    timeAt: readonly number[],
     fields: readonly string[],
     line: number,
     progress: FileProgress,
-    problemOfTime: ProblemOfTime,
   ): string | undefined {
-    if (this.#timeAt.length === 0) return undefined;
-    const text = this.#timeText(fields);
-    const time = this.#time.read(text, progress.afterMs, this.#long !== undefined);
+    if (timeAt.length === 0) return undefined;
+    const text = timeText(timeAt, fields);
+    const time = this.#time.read(text, progress.afterMs, this.#spec.form === 'long');
     if (time === undefined) return `"${text.slice(0, 40)}" does not match the time format`;
-    const problem = problemOfTime(time.timeMs);
+    const problem = this.#problemOfTime(time.timeMs);
     if (problem !== undefined) return problem;
     progress.afterMs = time.timeMs;
-    const isLatest = this.latest === undefined || time.timeMs > this.latest.timeMs;
-    if (isLatest && this.#spec.time.zone === undefined) this.latest = { text, timeMs: time.timeMs };
+    const isLatest = progress.latest === undefined || time.timeMs > progress.latest.timeMs;
+    if (isLatest && this.#spec.time.zone === undefined) progress.latest = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }
 
-  /** Returns whether a row contains the names of the time columns or, without time columns, of all value columns. */
-  #isHeader(fields: readonly string[]): boolean {
-    if (this.names.length === 0 || fields.length === 0) return false;
-    const columns = this.#timeAt.length > 0 ? this.#timeAt : (this.#long ?? this.#wide.map(({ at }) => at));
-    const cells = fields.map((field) => field.trim());
-    return columns.every((at) => this.names[at] !== undefined && cells.includes(this.names[at]));
-  }
-
-  /** Reads a header in the middle of a file. If required columns are missing, the rows below it are rejected. */
-  #changeHeader({ fields, line }: CsvRecord, progress: FileProgress): string | undefined {
-    const names = fields.map((name) => name.trim());
-    progress.rowsToSkip = this.#spec.unitsRow;
-    try {
-      this.#locate(names);
-      progress.header = { names, separator: this.separator };
-      delete progress.headerProblem;
-      for (const problem of this.missing) addProblem(progress, line, problem);
-    } catch (error) {
-      if (!(error instanceof UnreadableValues)) throw error;
-      progress.headerProblem = `line ${line}: ${error.message}`;
+  #readCell(
+    { point, at, qualityAt }: Columns['wide'][number],
+    { fields, line }: CsvRecord,
+    progress: FileProgress,
+    readings: Reading[],
+  ): void {
+    const text = cellAt(fields, at);
+    const qualityText = qualityAt === undefined ? undefined : cellAt(fields, qualityAt);
+    const quality = qualityText === undefined ? undefined : qualityOf(qualityText, this.#spec.qualityMap);
+    if (text === '' && quality !== 'bad') return;
+    const { map, shaping } = point;
+    const isKnownText = (map !== undefined && Object.hasOwn(map.numbers, text)) || shaping.noValue?.includes(text);
+    const raw = isKnownText ? text : this.#number(text);
+    const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
+    let problem: string | undefined;
+    if (qualityText !== undefined && quality === undefined) {
+      const text = quote(qualityText);
+      problem = `unknown quality ${text}; set quality_map, for example quality_map: { ${text}: bad }`;
+    } else if (text === '') {
+      problem = `no value, quality ${quote(qualityText!)}`;
+    } else if (!isNumber && typeof raw !== 'string') {
+      problem = map === undefined ? this.#notANumber(text) : problemOfReading(text, map);
+    } else if (shaping.noValue !== undefined || shaping.range !== undefined) {
+      const shaped = shape(raw, point);
+      if ('problem' in shaped) problem = shaped.problem;
     }
-    return undefined;
-  }
-
-  #problemOfCells(fields: readonly string[]): string | undefined {
-    const { length } = this.names;
-    const has = `has ${counted(fields.length, 'cell')}`;
-    if (fields.length <= this.#firstAt) return `${has}, but the first value is in column ${this.#firstAt + 1}`;
-    if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
-      return undefined;
+    const timeMs = this.#spec.timeColumns.length > 0 ? progress.afterMs : undefined;
+    if (problem === undefined) {
+      progress.values++;
+      readings.push({ point, raw, timeMs, quality });
+      return;
     }
-    return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
+    addProblem(progress, line, `${point.name}: ${problem}`);
+    readings.push({ point, failure: plain(`line ${line}: ${problem}`), timeMs });
   }
 
   #notANumber(text: string): string {
@@ -353,43 +362,47 @@ export class FileColumns {
     const suggestion = nearest?.likely ? `; did you mean "${nearest.name}"?` : '';
     return `no value "${name.slice(0, 80)}" of this source in tags.yaml${suggestion}`;
   }
+}
 
-  /** `cell`: text of the value, and of its quality if there is a column for it. */
-  #readCell(
-    point: Point<CsvValue>,
-    cell: { text: string; quality: string | undefined },
-    line: number,
-    progress: FileProgress,
-    readings: Reading[],
-  ): void {
-    const { text } = cell;
-    const quality = cell.quality === undefined ? undefined : qualityOf(cell.quality, this.#spec.qualityMap);
-    if (text === '' && quality !== 'bad') return;
-    const { map, shaping } = point;
-    const isKnownText = (map !== undefined && Object.hasOwn(map.numbers, text)) || shaping.noValue?.includes(text);
-    const raw = isKnownText ? text : this.#number(text);
-    const isNumber = Number.isFinite(raw) && (map === undefined || numberOf(raw, map) !== undefined);
-    let problem: string | undefined;
-    if (cell.quality !== undefined && quality === undefined) {
-      const name = IS_PLAIN_KEY.test(cell.quality) ? cell.quality : JSON.stringify(cell.quality.slice(0, MAX_QUALITY));
-      problem = `unknown quality ${quote(cell.quality)}; set quality_map, for example quality_map: { ${name}: bad }`;
-    } else if (text === '') {
-      problem = `no value, quality ${quote(cell.quality!)}`;
-    } else if (!isNumber && typeof raw !== 'string') {
-      problem = map === undefined ? this.#notANumber(text) : problemOfReading(text, map);
-    } else if (shaping.noValue !== undefined || shaping.range !== undefined) {
-      const shaped = shape(raw, point);
-      if ('problem' in shaped) problem = shaped.problem;
-    }
-    const timeMs = this.#timeAt.length > 0 ? progress.afterMs : undefined;
-    if (problem === undefined) {
-      progress.values++;
-      readings.push({ point, raw, timeMs, quality });
-      return;
-    }
-    addProblem(progress, line, `${point.name}: ${problem}`);
-    readings.push({ point, failure: plain(`line ${line}: ${problem}`), timeMs });
+/** Returns whether a row contains the names of the time columns or, without time columns, of all value columns. */
+function isHeader({ names, timeAt, long, wide }: Columns, fields: readonly string[]): boolean {
+  if (names.length === 0 || fields.length === 0) return false;
+  const columns = timeAt.length > 0 ? timeAt : [...long, ...wide.map(({ at }) => at)];
+  const cells = fields.map((field) => field.trim());
+  return columns.every((at) => names[at] !== undefined && cells.includes(names[at]));
+}
+
+function problemOfCells({ names: { length }, firstAt }: Columns, fields: readonly string[]): string | undefined {
+  const has = `has ${counted(fields.length, 'cell')}`;
+  if (fields.length <= firstAt) return `${has}, but the first value is in column ${firstAt + 1}`;
+  if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
+    return undefined;
   }
+  return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
+}
+
+export function timeText(timeAt: readonly number[], fields: readonly string[]): string {
+  if (timeAt.length === 1) return cellAt(fields, timeAt[0]!);
+  return timeAt
+    .map((at) => cellAt(fields, at))
+    .join(' ')
+    .trim();
+}
+
+/**
+ * Returns the quality that a cell represents: the one in `map`, a word, or a code of OPC Classic. Returns `undefined`
+ * for other text, and for 1, which means good in some archives and bad in OPC Classic.
+ */
+export function qualityOf(text: string, map: QualityMap | undefined): Quality | undefined {
+  if (map !== undefined && Object.hasOwn(map, text)) return map[text];
+  // Examples: `Good`, `Bad [Not Connected]`, `UncertainLastUsableValue`.
+  const [word] = /^(?:good|uncertain|bad)/.exec(text.toLowerCase()) ?? [];
+  if (word !== undefined) return word as Quality;
+  const [, digits] = /^(\d{1,3})(?:[.,]0+)?$/.exec(text) ?? [];
+  const code = Number(digits ?? Number.NaN);
+  if (code >= 192 && code <= 255) return 'good';
+  if (code >= 64 && code <= 127) return 'uncertain';
+  return code >= 0 && code < 64 && code !== 1 ? 'bad' : undefined;
 }
 
 /** Returns the key in the name of a point. */
@@ -397,14 +410,11 @@ function lastWordOf(name: string): string {
   return name.slice(name.lastIndexOf(' ') + 1);
 }
 
-/** Separators that a source lacks. */
-export interface Separators {
-  decimal?: ',' | undefined;
-  thousands?: Thousands | undefined;
-}
-
 /** Returns the separators that the source lacks and with which all cells are numbers, most likely first. */
-export function separatorsFor(cells: readonly string[], spec: Pick<CsvSpec, 'decimal' | 'thousands'>): Separators[] {
+export function separatorsFor(
+  cells: readonly string[],
+  spec: Pick<CsvSpec, 'decimal' | 'thousands'>,
+): { decimal?: ','; thousands?: Thousands }[] {
   if (spec.thousands !== undefined) return [];
   const decimals = spec.decimal === ',' ? ([','] as const) : (['.', ','] as const);
   const choices = [undefined, ...(Object.keys(GROUP_MARKS) as Thousands[])].flatMap((thousands) =>
@@ -441,7 +451,7 @@ function cellAt(fields: readonly string[], at: number): string {
   return fields[at]?.trim() ?? '';
 }
 
-export function addProblem(progress: FileProgress, line: number, problem: string): void {
+function addProblem(progress: FileProgress, line: number, problem: string): void {
   progress.refused++;
   if (progress.problems.length < MAX_PROBLEMS) progress.problems.push(`line ${line}: ${problem}`);
 }
@@ -463,17 +473,14 @@ export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
   const counts = unused === undefined ? `${refused} rejected` : `${refused} rejected, ${unused.rows} ignored`;
   const lines = [`${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${counts}.`];
-  const isUnused = unused !== undefined && failure === textOfUnused(unused);
-  if (failure !== undefined && !isUnused) lines.push(`Reading stopped: ${failure}`);
+  if (failure !== undefined && unused === undefined) lines.push(`Reading stopped: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that occurred twice in ${zone}; times assigned in file order.`);
   }
   if (skipped) {
     lines.push(`Lines ${skipped.join(' to ')}: an hour skipped in ${zone}; times assigned as before the clock change.`);
   }
-  if (unused) {
-    lines.push(`Rows ignored: ${textOfUnused(unused)}`);
-  }
+  if (unused) lines.push(`Rows ignored: ${textOfUnused(unused)}`);
   lines.push(...problems);
   if (refused > problems.length) lines.push(`… and ${refused - problems.length} more.`);
   return `${lines.join('\n')}\n`;

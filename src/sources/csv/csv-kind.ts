@@ -214,11 +214,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     return spec;
   },
   readValue: ({ column, name, quality_column: qualityColumn }: Members) =>
-    ({
-      ...(column === undefined ? {} : { column }),
-      ...(name === undefined ? {} : { name }),
-      ...(qualityColumn === undefined ? {} : { qualityColumn }),
-    }) as CsvValue,
+    ({ column, name, qualityColumn }) as CsvValue,
   conflictOf({ form, nameColumn }, value) {
     if (form === 'wide') {
       if (value.name === undefined) return undefined;
@@ -274,27 +270,20 @@ function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefi
   if (nameColumn !== undefined && form === 'wide') {
     return ['form', 'form: wide contradicts name_column', 'remove form, or set column for each value instead'];
   }
-  const used = [
-    ...timeColumns.map((column) => ['time_column', column] as const),
-    ...(nameColumn === undefined ? [] : [['name_column', nameColumn] as const]),
-    ...(valueColumn === undefined ? [] : [['value_column', valueColumn] as const]),
-    ...(qualityColumn === undefined ? [] : [['quality_column', qualityColumn] as const]),
-  ];
-  for (const [at, [member, column]] of used.entries()) {
-    const [other] = used.slice(0, at).find(([, one]) => one === column) ?? [];
-    if (other !== undefined) {
-      return [
-        member,
-        `${other} and ${member} are both "${printable(String(column))}"`,
-        'use a separate column for each',
-      ];
-    }
+  const members = { name_column: nameColumn, value_column: valueColumn, quality_column: qualityColumn };
+  const used = [...timeColumns.map((column) => ['time_column', column] as const), ...Object.entries(members)];
+  const columns = used.filter(([, column]) => column !== undefined);
+  for (const [at, [member, column]] of columns.entries()) {
+    const other = columns.slice(0, at).find(([, one]) => one === column);
+    if (other === undefined) continue;
+    const reason = `${other[0]} and ${member} are both "${printable(String(column))}"`;
+    return [member, reason, 'use a separate column for each'];
   }
   if (hasHeader) return undefined;
   if (form === 'long' && nameColumn === undefined) {
     return ['form', 'form: long requires a header', 'remove "header: false", or set name_column and value_column'];
   }
-  const [named] = used.find(([, column]) => typeof column === 'string') ?? [];
+  const [named] = columns.find(([, column]) => typeof column === 'string') ?? [];
   if (named !== undefined) {
     const instead = `specify a column number, for example ${named}: 1`;
     return [named, 'without a header, columns must be numbers from 1', instead];

@@ -5,7 +5,7 @@
  *
  * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
  * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
- * file are not consumed, even after an incomplete row, because a writer that allocates files in advance replaces them.
+ * file are ignored, because a writer that allocates files in advance replaces them.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -23,13 +23,13 @@ export interface CsvPosition {
   line: number;
   /** Whether the position is in the middle of a line that was rejected because of its length. */
   isInside?: boolean | undefined;
+  /** Field separator. Default: the separator used in the first record. */
+  separator?: string | undefined;
 }
 
 interface CsvReaderOptions extends Partial<CsvPosition> {
   /** Number of lines before the first record. */
   skipLines?: number;
-  /** Default: the separator used in the first record. */
-  separator?: string | undefined;
   /** utf-8, windows-1252, utf-16le or utf-16be. Default: utf-8. */
   encoding?: string;
   /**
@@ -44,7 +44,10 @@ interface CsvReaderOptions extends Partial<CsvPosition> {
 /** Maximum length of a record in characters, so that an unclosed quote does not buffer the whole file. */
 const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
+const FEED = 10;
+const RETURN = 13;
 const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
+const LINE_END = /\r\n?|\n/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
 /** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
 const CONTAINS_NULS = 'contains null characters and may be incomplete';
@@ -62,16 +65,11 @@ export class CsvReader implements CsvPosition {
   readonly #isLastLineRead: boolean;
   readonly #encoding: string;
   readonly #canSetEncoding: boolean;
-  readonly #isWide: boolean;
+  /** Number of bytes per character before decoding. */
+  readonly #width: 1 | 2;
   readonly #decoder: InstanceType<typeof TextDecoder>;
-  /** Number of NUL bytes after the position that were skipped. */
-  #skippedBytes = 0;
-  /** The latest of the bytes up to the skipped ones, up to `BYTES_BEFORE`. */
-  #recent: Uint8Array;
-  /** Bytes from the skipped ones to the end of the latest chunk, or to the NUL bytes at its end. */
+  /** Bytes after the position. */
   #rest: Uint8Array = new Uint8Array();
-  /** Number of NUL bytes after an incomplete row. */
-  #nulBytes = 0;
 
   constructor(options: CsvReaderOptions = {}) {
     const { position = 0, line = 1, isInside = false, separator, before = new Uint8Array() } = options;
@@ -80,107 +78,93 @@ export class CsvReader implements CsvPosition {
     this.isInside = isInside;
     this.separator = separator;
     this.before = before;
-    this.#recent = before;
     this.#skipLines = options.skipLines ?? 0;
     this.#isLastLineRead = options.isLastLineRead ?? true;
     this.#encoding = options.encoding ?? 'utf-8';
     this.#canSetEncoding = options.encoding !== undefined;
-    this.#isWide = this.#encoding.startsWith('utf-16');
+    this.#width = this.#encoding.startsWith('utf-16') ? 2 : 1;
     this.#decoder = new TextDecoder(this.#encoding, { fatal: true });
   }
 
   /**
-   * Yields the records that end in this chunk, without empty lines. Without a chunk, yields the text after the final line
-   * end. `position` and `line` follow the latest yielded record.
+   * Yields the records that end in each chunk, without empty lines. `position`, `line` and `before` are those after the
+   * yielded records. With `isComplete`, also yields the text after the final line ending.
    */
-  *read(chunk?: Uint8Array): Generator<CsvRecord> {
-    const isEnd = chunk === undefined;
-    const width = this.#isWide ? 2 : 1;
-    if (this.#nulBytes > 0 && chunk !== undefined) {
-      if (chunk.every((byte) => byte === 0)) {
-        this.#nulBytes += chunk.length;
-        return;
+  async *batches(chunks: AsyncIterable<Uint8Array>, isComplete = true): AsyncGenerator<CsvRecord[]> {
+    let nuls = 0;
+    for await (const chunk of chunks) {
+      const length = this.#lengthWithoutNuls(chunk);
+      for (; length > 0 && nuls > 0; nuls -= Math.min(nuls, MAX_RECORD)) {
+        yield this.#read(new Uint8Array(Math.min(nuls, MAX_RECORD)));
       }
-      yield* this.#skipIncomplete();
+      nuls += chunk.length - length;
+      if (length > 0) yield this.#read(chunk.subarray(0, length));
     }
-    const bytes = Buffer.concat([this.#rest, chunk ?? new Uint8Array(this.#nulBytes > 0 ? width : 0)]);
-    const all = this.#textOf(bytes);
-    let { length } = all;
-    if (!isEnd && bytes.length === length * width) while (all[length - 1] === '\0') length--;
-    const text = all.slice(0, length);
-    /** Index from which a carriage return may be followed by a line feed in the next chunk. */
-    const lastAt = length < all.length ? length : length - 1;
-    const ends = new LineEndings(text);
-    const begin = this.position + this.#skippedBytes;
+    if (isComplete) yield this.#read();
+  }
+
+  /** Returns the length of a chunk without the NUL bytes at its end, in whole characters. */
+  #lengthWithoutNuls(chunk: Uint8Array): number {
+    const length = chunk.findLastIndex((byte) => byte !== 0) + 1;
+    // In UTF-16, the second byte of a character can be 0.
+    const isInCharacter = (this.position + this.#rest.length + length) % this.#width;
+    return Math.min(chunk.length, length + isInCharacter);
+  }
+
+  #read(chunk?: Uint8Array): CsvRecord[] {
+    const isEnd = chunk === undefined;
+    const bytes = chunk === undefined ? Buffer.from(this.#rest) : Buffer.concat([this.#rest, chunk]);
+    const text = this.#textOf(bytes);
+    const { length } = text;
+    const records: CsvRecord[] = [];
+    let at = this.position === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
     /** Index after the latest consumed line. */
     let consumed = 0;
-    let at = begin === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
     while (at < length) {
       if (text[at] === '\0') {
-        at++;
+        consumed = ++at;
         continue;
       }
       const { line, isInside } = this;
-      const lineEnd = ends.after(at);
+      const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
-      const isOpen = lineEnd >= lastAt && text[lineEnd] !== '\n';
+      // A carriage return at the end may be followed by a line feed in the next chunk.
+      const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
       if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
       const isSkipped = isInside || line <= this.#skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
-      if (isLong) record.problem = 'longer than 64 KiB';
+      if (isLong) record.problem = firstLine.includes('\0') ? CONTAINS_NULS : 'longer than 64 KiB';
       else if (!isSkipped) {
         this.separator ??= separatorOf(firstLine);
-        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, ends);
+        if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, lineEnd);
         else record.fields = firstLine.split(this.separator);
-        const isUnfinished = record.end >= lastAt && text[record.end] !== '\n';
+        const isUnfinished = record.end >= length - 1 && text[record.end] !== '\n';
         if (isUnfinished && !isEnd && length - at <= MAX_RECORD) break;
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
       if (end >= length && isEnd && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
-        yield { line, fields: [], problem: UNFINISHED };
+        records.push({ line, fields: [], problem: UNFINISHED });
         break;
       }
       if (UNDECODED.test(text.slice(at, end)) && record.problem === undefined) this.#decodeFields(record);
       this.isInside = end === length && !isEnd;
-      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(/\r\n?|\n/).length;
+      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(LINE_END).length;
       at = text[end] === '\r' && text[end + 1] === '\n' ? end + 2 : Math.min(end + 1, length);
       consumed = at;
-      this.position = begin + at * width;
-      if (!isSkipped) yield { line, fields: record.fields, problem: record.problem };
+      if (!isSkipped) records.push({ line, fields: record.fields, problem: record.problem });
     }
-    const latest = (count: number) => {
-      const last = bytes.subarray(Math.max(0, count - BYTES_BEFORE), count);
-      return Buffer.concat([this.#recent, last]).subarray(-BYTES_BEFORE);
-    };
-    if (consumed > 0) this.before = latest(consumed * width);
-    if (at === length) at = all.length;
-    this.#recent = latest(at * width);
-    this.#skippedBytes = begin + at * width - this.position;
-    this.#nulBytes = at < length ? (all.length - length) * width : 0;
-    this.#rest = bytes.subarray(at * width, bytes.length - this.#nulBytes);
-  }
-
-  /** Rejects an incomplete row that is followed by NUL bytes and then by other text, which is skipped to its line ending. */
-  *#skipIncomplete(): Generator<CsvRecord> {
-    const { line, isInside } = this;
-    this.position += this.#skippedBytes + this.#rest.length + this.#nulBytes;
-    const nuls = new Uint8Array(Math.min(this.#nulBytes, BYTES_BEFORE));
-    // A quoted field can contain line endings.
-    this.line += this.#textOf(Buffer.from(this.#rest)).split(/\r\n?|\n/).length - 1;
-    this.before = Buffer.concat([this.#recent, this.#rest, nuls]).subarray(-BYTES_BEFORE);
-    this.#recent = this.before;
-    this.#skippedBytes = 0;
-    this.#rest = new Uint8Array();
-    this.#nulBytes = 0;
-    this.isInside = true;
-    if (!isInside && line > this.#skipLines) yield { line, fields: [], problem: CONTAINS_NULS };
+    const used = bytes.subarray(0, consumed * this.#width);
+    this.position += used.length;
+    this.before = Buffer.concat([this.before, used.subarray(-BYTES_BEFORE)]).subarray(-BYTES_BEFORE);
+    this.#rest = bytes.subarray(used.length);
+    return records;
   }
 
   /** Returns one character per byte, or per two bytes, so that the position can be computed. */
   #textOf(bytes: Buffer): string {
-    if (!this.#isWide) return bytes.toString('latin1');
+    if (this.#width === 1) return bytes.toString('latin1');
     const units = bytes.subarray(0, bytes.length - (bytes.length % 2));
     return (this.#encoding === 'utf-16be' ? Buffer.from(units).swap16() : units).toString('utf16le');
   }
@@ -190,32 +174,25 @@ export class CsvReader implements CsvPosition {
     const hasNuls = fields.some((field) => field.includes('\0'));
     record.fields = [];
     try {
-      const texts = this.#isWide ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
+      const isDecoded = this.#width === 2;
+      const texts = isDecoded ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
       if (hasNuls) record.problem = CONTAINS_NULS;
       else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
       else record.problem = `not valid ${this.#encoding}`;
     } catch {
       // The decoder reports invalid bytes with an error.
+      const instead = hasNuls ? 'utf-16le' : 'windows-1252';
       record.problem = `not valid ${this.#encoding}`;
-      if (this.#canSetEncoding)
-        record.problem += `; set encoding, for example ${hasNuls ? 'utf-16le' : 'windows-1252'}`;
+      if (this.#canSetEncoding) record.problem += `; set encoding, for example ${instead}`;
     }
   }
 }
 
-/** Yields the records of a file. If the file is incomplete, the text after the final line ending is not read. */
-export async function* recordsOf(
-  chunks: AsyncIterable<Uint8Array>,
-  reader: CsvReader,
-  isComplete = true,
-): AsyncGenerator<CsvRecord> {
-  for await (const chunk of chunks) yield* reader.read(chunk);
-  if (isComplete) yield* reader.read();
-}
-
 /** Yields the records of a stream. Throws `UnreadableValues` for invalid records. */
 export async function* readCsv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<CsvRecord> {
-  for await (const record of recordsOf(chunks, new CsvReader())) yield assertValid(record);
+  for await (const records of new CsvReader().batches(chunks)) {
+    for (const record of records) yield assertValid(record);
+  }
 }
 
 export function assertValid(record: CsvRecord): CsvRecord {
@@ -232,12 +209,14 @@ interface Split {
 }
 
 /** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
-function splitQuoted(text: string, start: number, separator: string, ends: LineEndings): Split {
+function splitQuoted(text: string, start: number, separator: string, firstLineEnd: number): Split {
   const fields: string[] = [];
+  let lineEnd = firstLineEnd;
   for (let at = start; ; at++) {
+    if (at > lineEnd) lineEnd = lineEndOf(text, at);
     if (text[at] !== '"') {
-      const lineEnd = ends.after(at);
-      const end = Math.min(indexOrEnd(text, separator, at), lineEnd);
+      const found = text.indexOf(separator, at);
+      const end = found < 0 || found > lineEnd ? lineEnd : found;
       fields.push(text.slice(at, end));
       if (end === lineEnd) return { fields, end };
       at = end;
@@ -254,7 +233,7 @@ function splitQuoted(text: string, start: number, separator: string, ends: LineE
     }
     fields.push(field);
     if (text[at] === separator) continue;
-    const end = ends.after(at);
+    const end = lineEndOf(text, at);
     if (end === at) return { fields, end };
     return { fields: [], end, problem: 'unexpected text after a closing quote' };
   }
@@ -267,29 +246,11 @@ function separatorOf(line: string): string {
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-function indexOrEnd(text: string, part: string, from: number): number {
-  const at = text.indexOf(part, from);
-  return at < 0 ? text.length : at;
-}
-
-/** Finds line endings. Most files contain only one kind, so each kind is searched only once per character. */
-class LineEndings {
-  readonly #text: string;
-  #from = 0;
-  #feed = -1;
-  #return = -1;
-
-  constructor(text: string) {
-    this.#text = text;
+/** Returns the index of the first line feed or carriage return at or after `from`, or the length of the text. */
+function lineEndOf(text: string, from: number): number {
+  for (let at = from; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === FEED || code === RETURN) return at;
   }
-
-  /** Returns the index of the first line feed or carriage return at or after `at`, or the length of the text. */
-  after(at: number): number {
-    // Reading continues at an earlier line after an unclosed quote.
-    const isEarlier = at < this.#from;
-    this.#from = at;
-    if (isEarlier || this.#feed < at) this.#feed = indexOrEnd(this.#text, '\n', at);
-    if (isEarlier || this.#return < at) this.#return = indexOrEnd(this.#text, '\r', at);
-    return Math.min(this.#feed, this.#return);
-  }
+  return text.length;
 }

@@ -9,10 +9,7 @@ import type { SourceStatus } from '../status.ts';
 import type { FileProgress } from './columns.ts';
 import { folderProblem } from './folders.ts';
 
-type FinishedFile = Pick<FileProgress, 'name' | 'rows' | 'values' | 'refused'> & {
-  movedTo: string;
-  error: string | undefined;
-};
+type FinishedFile = FileProgress & { movedTo: string };
 
 export class FileReports {
   readonly #status: SourceStatus;
@@ -23,7 +20,7 @@ export class FileReports {
   readonly #fileTrouble: TroubleLog;
   readonly #finished: GatheredLines<FinishedFile>;
   /** Current problems by file name. */
-  readonly #problems = new Map<string, { action: string; summary: string; hint: string | undefined }>();
+  readonly #problems = new Map<string, { event: string; summary: string; hint: string | undefined }>();
 
   constructor(status: SourceStatus, folder: string, clock: Clock, log: Logger) {
     this.#status = status;
@@ -58,11 +55,11 @@ export class FileReports {
   unreadable(name: string, error: unknown): void {
     // Errors of Node end with the operation and the path of a handle: `EACCES: permission denied, open '/proc/…'`.
     const problem = plain(messageOf(error).replace(/^E[A-Z]+: ([^,]+),.*$/, '$1'));
-    this.#report('read', name, { problem }, { event: 'csv.unreadable', error: problem });
+    this.#report({ event: 'csv.unreadable', error: problem }, 'failed to read', name, { problem });
   }
 
   readable(name: string): void {
-    if (this.#problems.get(name)?.action !== 'read') return;
+    if (this.#problems.get(name)?.event !== 'csv.unreadable') return;
     this.#problems.delete(name);
     this.#fileTrouble.recovered('csv.unreadable', this.#about(name), 'file access restored', plain(name));
   }
@@ -70,74 +67,66 @@ export class FileReports {
   notMoved({ name, rows, values, refused }: FileProgress, error: unknown): void {
     const found = folderProblem(this.#folder, error);
     const fields = { rows, values, refused, code: codeOf(error), ...found, error: messageOf(error) };
-    this.#report('move', name, found, { event: 'csv.not_moved', ...fields });
+    this.#report({ event: 'csv.not_moved', ...fields }, 'failed to move', name, found);
   }
 
   /** Adds a problem to the status, and logs it unless it has been reported. */
-  #report(
-    action: 'read' | 'move',
-    name: string,
-    { problem, hint }: { problem: string; hint?: string },
-    fields: Trouble,
-  ): void {
-    const summary = plain(`failed to ${action} ${name}: ${problem}`);
+  #report(fields: Trouble, what: string, name: string, { problem, hint }: { problem: string; hint?: string }): void {
+    const summary = plain(`${what} ${name}: ${problem}`);
     if (this.#problems.get(name)?.summary === summary) return;
-    this.#problems.set(name, { action, summary, hint });
+    this.#problems.set(name, { event: fields.event, summary, hint });
     this.#status.errors++;
-    this.#fileTrouble.report({ ...this.#about(name), ...fields }, `failed to ${action} file`, plain(name));
+    this.#fileTrouble.report({ ...this.#about(name), ...fields }, `${what} file`, plain(name));
   }
 
-  /** Logs finished files with the same outcome in one line. */
-  finished({ name, rows, values, refused, problems, failure }: FileProgress, movedTo: string): void {
+  /** Logs moved files with the same outcome in one line. */
+  finished(file: FinishedFile): void {
+    const { name, refused, failure, movedTo } = file;
     if (this.#problems.delete(name)) {
       this.#fileTrouble.recovered('csv.not_moved', this.#about(name), 'file moved', plain(name));
     }
     this.#status.errors += refused + (failure === undefined ? 0 : 1);
-    const file = { name: plain(name), rows, values, refused, movedTo, error: failure ?? problems[0] };
     const isFailed = movedTo.startsWith('failed/');
     this.#finished.note(`${isFailed} ${refused > 0}`, file, (files) => {
-      const [first] = files as [FinishedFile];
-      const isOne = files.length === 1;
-      const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, each) => sum + each[count], 0);
-      const fields = {
-        source: this.#status.name,
-        file: isOne ? first.name : undefined,
-        files: isOne ? undefined : files.slice(0, MAX_NAMED).map((each) => each.name),
-        objects: isOne ? undefined : files.length,
-        rows: total('rows'),
-        values: total('values'),
-        refused: total('refused'),
-        moved_to: isOne ? plain(first.movedTo) : undefined,
-        error: first.error === undefined ? undefined : plain(first.error),
-      };
+      const fields = this.#fieldsOf(files);
       if (isFailed) this.#trouble.report({ event: 'csv.failed', ...fields }, 'file rejected');
       else if (refused > 0) this.#log.warn({ event: 'csv.taken', ...fields }, 'file read, some rows were rejected');
-      else this.#log.info({ event: 'csv.taken', ...fields }, 'file read');
+      else this.#log.info({ event: 'csv.taken', ...fields, refused }, 'file read');
     });
   }
 
-  /** Records rejected rows of a growing file. */
+  #fieldsOf(files: readonly FinishedFile[]): Record<string, unknown> {
+    const [{ name, movedTo, failure, problems }] = files as [FinishedFile];
+    const total = (count: 'rows' | 'values' | 'refused') => files.reduce((sum, each) => sum + each[count], 0);
+    const error = failure ?? problems[0];
+    return {
+      source: this.#status.name,
+      ...(files.length === 1
+        ? { file: plain(name), moved_to: plain(movedTo) }
+        : { files: files.slice(0, MAX_NAMED).map((each) => plain(each.name)), objects: files.length }),
+      rows: total('rows'),
+      values: total('values'),
+      refused: total('refused') || undefined,
+      error: error === undefined ? undefined : plain(error),
+    };
+  }
+
+  /** Logs rejected rows of a growing file. */
   refused({ name, problems }: FileProgress, refused: number): void {
     this.#status.errors += refused;
     const fields = { event: 'csv.refused', ...this.#about(name), refused, error: plain(problems.at(-1) ?? '') };
     this.#fileTrouble.report(fields, 'rows of a file rejected', plain(name));
   }
 
-  /** Records rows that were added to a file after it was moved. */
-  grown(movedTo: string, line: number, counts: Pick<FileProgress, 'rows' | 'values' | 'refused'>): void {
-    this.#status.errors += counts.refused;
-    const fields = { event: 'csv.grown', ...this.#about(movedTo), line, ...counts };
-    this.#log.warn(fields, 'file grew after it was moved, added rows read');
+  /** Logs a file in `done/` whose added rows were not read. */
+  missed(name: string): void {
+    const fields = { event: 'csv.missed', ...this.#about(name) };
+    this.#fileTrouble.report(fields, 'file grew after its last check, added rows not read', plain(name));
   }
 
-  rewritten({ name, line }: FileProgress): void {
-    const fields = { event: 'csv.cut', ...this.#about(name), line };
-    this.#log.warn(fields, 'tailed file was rewritten, reading it from the beginning');
-  }
-
-  rotatedAway({ name, line }: FileProgress): void {
-    const fields = { event: 'csv.rotated_away', ...this.#about(name), line };
-    this.#log.warn(fields, 'rotated file was removed before it was read, rows from this line on are lost');
+  /** Logs a change to a file that is not expected of its writer. */
+  warn(name: string, fields: Trouble, message: string): void {
+    this.#log.warn({ ...this.#about(name), ...fields }, message);
   }
 
   #about(name: string) {

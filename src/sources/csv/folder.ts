@@ -9,6 +9,7 @@ import {
   closeSync,
   constants,
   fstatSync,
+  futimesSync,
   lstatSync,
   mkdirSync,
   opendirSync,
@@ -27,6 +28,8 @@ export interface FolderFile {
   mtimeMs: number;
   /** Inode number, which distinguishes a file from a later file with the same name. */
   identity: string;
+  /** Whether the name results from the rotation of a file that matches the pattern, and does not match itself. */
+  isRotated?: boolean;
 }
 
 /** A file to read, in the folder itself or in its subfolder for finished files. */
@@ -36,7 +39,7 @@ export interface OpenedFile extends Pick<FolderFile, 'name' | 'identity'> {
   isKept?: boolean;
 }
 
-export type Operation = 'list' | 'read' | 'release' | 'move' | 'deleteExpired';
+export type Operation = 'list' | 'read' | 'release' | 'move' | 'appendToReport' | 'cleanUp';
 /** The first argument is the folder. */
 export interface FolderRequest {
   operation: Operation;
@@ -58,14 +61,17 @@ export function isSameFile(one: Omit<FolderFile, 'name'>, other: Omit<FolderFile
   return one.identity === other.identity && one.size === other.size && one.mtimeMs === other.mtimeMs;
 }
 
-const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_DIRECTORY, O_NONBLOCK, O_NOCTTY } = constants;
+const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_DIRECTORY, O_NONBLOCK, O_NOCTTY } = constants;
 const REPORT = '.report.txt';
+/** Text that a rotation adds after the name or before its extension: `a.csv.1`, `a.csv.old`, `a-20261128.csv`. */
+const ROTATED = /^(.+?)[._-](?:old|bak|\d[\dTZ:+._-]*)(\.[^.\d][^.]*)?$/;
+const NOT_READ = 'Rows were added after the last check. They were not read. To read them, copy them to a new file.\n';
 /** Maximum number of listed names. Remaining names are listed once these files have been moved. */
 const MAX_FILES = 10_000;
 /** Maximum number of files that stay open. */
 const MAX_KEPT = 100;
 /** Maximum number of names that one request checks for expiry, so that it ends before its deadline on a slow share. */
-const MAX_CHECKED = 5_000;
+const MAX_CHECKED = 2_500;
 const MAX_COPIES = 10_000;
 const ROOT = 0;
 
@@ -73,20 +79,22 @@ const ROOT = 0;
 export class ForeignFolders {
   /** Handles of files that stay open. */
   readonly #kept = new Map<string, number>();
-  /** Names in the `done/` of a folder that `deleteExpired` has not reached yet. */
-  readonly #unchecked = new Map<string, Iterator<string, void>>();
+  /** Names in the `done/` of a folder that `cleanUp` has not reached yet. */
+  readonly #unreached = new Map<string, Iterator<string, void>>();
 
   /**
-   * Lists matching regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. `readOnly`: error
-   * code if the folder is not writable.
+   * Lists matching regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. `withRotated`: also
+   * lists names that result from a rotation. `readOnly`: error code if the folder is not writable.
    */
-  list(path: string, where: '' | 'done', pattern: string): { files: FolderFile[]; readOnly: string | undefined } {
+  list(path: string, where: '' | 'done', pattern: string, withRotated = false) {
     const matches = matcherOf(pattern);
     return inFolder(path, where, (folder) => {
       const files: FolderFile[] = [];
       for (const name of namesIn(folder)) {
-        const file = matches(name) ? statusOf(folder, name) : undefined;
-        if (file) files.push(file);
+        const isRotated = withRotated && !matches(name) && matches(originalNameOf(name));
+        if (!isRotated && !matches(name)) continue;
+        const stats = lstatSync(below(folder, name), { bigint: true, throwIfNoEntry: false });
+        if (stats?.isFile()) files.push(isRotated ? { ...fileOf(name, stats), isRotated } : fileOf(name, stats));
         if (files.length >= MAX_FILES) break;
       }
       files.sort((one, other) => one.mtimeMs - other.mtimeMs || (one.name < other.name ? -1 : 1));
@@ -114,11 +122,10 @@ export class ForeignFolders {
     }
   }
 
-  /** Closes one open file of a folder, or all of them. */
-  release(path: string, identity?: string): void {
-    for (const key of this.#kept.keys()) {
-      if (key === `${path}\0${identity ?? key.slice(path.length + 1)}`) this.#close(key);
-    }
+  /** Closes a file that stays open. */
+  release(path: string, identity: string): void {
+    const key = `${path}\0${identity}`;
+    if (this.#kept.has(key)) this.#close(key);
   }
 
   #close(key: string): void {
@@ -142,7 +149,9 @@ export class ForeignFolders {
       return within(
         asOwner(() => openSubfolder(folder, to)),
         (target) => {
-          const name = asOwner(() => createReport(target, file.name, report, Number(stats.mode)));
+          const name = unusedName(target, file.name);
+          // All users who can read the data file can read its report.
+          asOwner(() => createReport(target, name, report, 0o600 | (Number(stats.mode) & 0o444), file.mtimeMs));
           try {
             renameSync(source, below(target, name));
           } catch (error) {
@@ -156,30 +165,53 @@ export class ForeignFolders {
     });
   }
 
+  /** Adds lines to the report of a moved file, which marks the file as checked. `movedTo`: the path that `move` returned. */
+  appendToReport(path: string, movedTo: string, text: string): void {
+    const [where, ...names] = movedTo.split('/');
+    const name = names.join('/');
+    inFolder(path, where as 'done' | 'failed', (folder) => {
+      const mtimeMs = lstatSync(below(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+      const flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+      within(openSync(below(folder, name + REPORT), flags), (report) => {
+        // Another name of the file may be outside this folder.
+        if (fstatSync(report).nlink === 1) writeReport(report, text, mtimeMs);
+      });
+    });
+  }
+
   /**
-   * Deletes files in `done/` whose report was written before `beforeMs`. Returns whether all files have been checked; the next
-   * request continues otherwise.
+   * Deletes files in `done/` whose report was written before `beforeMs`. Finds other files that have changed since then,
+   * except `unchecked`, and notes this in their reports. Returns the paths of these files, and whether all files have been
+   * reached; the next request continues otherwise.
    */
-  deleteExpired(path: string, beforeMs: number): boolean {
+  cleanUp(path: string, beforeMs: number, unchecked: readonly string[]): { isComplete: boolean; grown: string[] } {
     return inFolder(path, 'done', (folder) => {
-      const names = this.#unchecked.get(path) ?? namesIn(folder);
-      this.#unchecked.set(path, names);
+      const grown: string[] = [];
+      const names = this.#unreached.get(path) ?? namesIn(folder);
+      this.#unreached.set(path, names);
       for (let checked = 0; checked < MAX_CHECKED; checked++) {
-        const { value: name, done } = names.next();
+        const { value: report, done } = names.next();
         if (done) {
-          this.#unchecked.delete(path);
-          return true;
+          this.#unreached.delete(path);
+          return { isComplete: true, grown };
         }
-        if (!name.endsWith(REPORT)) continue;
-        // The report is written when the file is moved.
-        const stats = lstatSync(below(folder, name), { throwIfNoEntry: false });
-        if (stats === undefined || stats.mtimeMs > beforeMs) continue;
-        for (const expired of [name.slice(0, -REPORT.length), name]) {
-          const code = codeThrownBy(() => unlinkSync(below(folder, expired)));
-          if (code !== undefined && code !== 'ENOENT') throw failure(code, `cannot delete ${expired}`);
+        if (!report.endsWith(REPORT)) continue;
+        const name = report.slice(0, -REPORT.length);
+        const [file, written] = [name, report].map((each) => lstatSync(below(folder, each), { throwIfNoEntry: false }));
+        if (written === undefined) continue;
+        const movedTo = `done/${name}`;
+        if (file !== undefined && file.mtimeMs > written.mtimeMs && !unchecked.includes(movedTo)) {
+          // On a full disk, deleting expired files is more important.
+          codeThrownBy(() => this.appendToReport(path, movedTo, NOT_READ));
+          grown.push(movedTo);
+        } else if (written.mtimeMs <= beforeMs) {
+          for (const expired of [name, report]) {
+            const code = codeThrownBy(() => unlinkSync(below(folder, expired)));
+            if (code !== undefined && code !== 'ENOENT') throw failure(code, `cannot delete ${expired}`);
+          }
         }
       }
-      return false;
+      return { isComplete: false, grown };
     });
   }
 }
@@ -215,16 +247,6 @@ function* namesIn(folder: number): Generator<string, void> {
   }
 }
 
-/** Returns a regular file. If its attributes cannot be read, reading the file reports the reason. */
-function statusOf(folder: number, name: string): FolderFile | undefined {
-  try {
-    const stats = lstatSync(below(folder, name), { bigint: true });
-    return stats.isFile() ? fileOf(name, stats) : undefined;
-  } catch (error) {
-    return codeOf(error) === 'ENOENT' ? undefined : { name, size: 1, mtimeMs: 0, identity: `unknown ${name}` };
-  }
-}
-
 function fileOf(name: string, { size, mtimeNs, ino }: BigIntStats): FolderFile {
   return { name, size: Number(size), mtimeMs: Number(mtimeNs / 1_000n) / 1_000, identity: String(ino) };
 }
@@ -242,27 +264,41 @@ function openFile(folder: number, name: string, identity: string): number {
   }
 }
 
-/**
- * Creates the report of a file under a name that no file or report has, because loggers reuse names. Returns the name of
- * the file. Throws `EOWNER` if the folder belongs to another user, who could replace files in it. Some shares report the
- * same owner for every file, so the owners of the folder and of the report are compared.
- */
-function createReport(folder: number, wanted: string, text: string, droppedMode: number): string {
+/** Returns a name that no file or report has, because loggers reuse names. */
+function unusedName(folder: number, wanted: string): string {
   for (let copy = 1; copy <= MAX_COPIES; copy++) {
     const name = copy === 1 ? wanted : `${wanted}.${copy}`;
-    const report = below(folder, name + REPORT);
-    if ([below(folder, name), report].some((path) => lstatSync(path, { throwIfNoEntry: false }))) continue;
-    // All users who can read the data file can read its report.
-    const mode = 0o600 | (droppedMode & 0o444);
-    within(openSync(report, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode), (file) => {
-      const { uid } = fstatSync(folder);
-      if (uid === ROOT || uid === fstatSync(file).uid) return writeFileSync(file, text);
-      unlinkSync(report);
-      throw failure('EOWNER', 'the folder belongs to another user');
-    });
-    return name;
+    const paths = [below(folder, name), below(folder, name + REPORT)];
+    if (paths.every((path) => lstatSync(path, { throwIfNoEntry: false }) === undefined)) return name;
   }
   throw failure('EEXIST', `more than ${MAX_COPIES} finished files are named ${wanted}`);
+}
+
+/**
+ * Creates the report of a file, which exists only if it is complete. Throws `EOWNER` if the folder belongs to another user,
+ * who could replace files in it. Some shares report the same owner for every file, so the owners of the folder and of the
+ * report are compared.
+ */
+function createReport(folder: number, name: string, text: string, mode: number, mtimeMs: number): void {
+  const report = below(folder, name + REPORT);
+  within(openSync(report, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode), (file) => {
+    try {
+      const { uid } = fstatSync(folder);
+      if (uid !== ROOT && uid !== fstatSync(file).uid) throw failure('EOWNER', 'the folder belongs to another user');
+      writeReport(file, text, mtimeMs);
+    } catch (error) {
+      unlinkSync(report);
+      throw error;
+    }
+  });
+}
+
+/** Writes text, and sets the time of the report to that of its file if the clock of the writer of the file is ahead. */
+function writeReport(report: number, text: string, mtimeMs: number): void {
+  writeFileSync(report, text);
+  const writtenMs = fstatSync(report).mtimeMs;
+  const fileS = (Math.ceil(mtimeMs) + 1) / 1_000;
+  if (mtimeMs > writtenMs) futimesSync(report, fileS, fileS);
 }
 
 /** Throws `EOWNER` if the service has no access to a subfolder. */
@@ -299,6 +335,11 @@ function matcherOf(pattern: string): (name: string) => boolean {
     .replaceAll('?', '.');
   const expression = new RegExp(`^${escaped}$`, 's');
   return (name) => !name.startsWith('.') && !name.endsWith(REPORT) && expression.test(name);
+}
+
+/** Returns the name of a file before its rotation, or the name itself. */
+export function originalNameOf(name: string): string {
+  return name.replace(ROTATED, '$1$2');
 }
 
 function below(folder: number, name: string): Buffer {

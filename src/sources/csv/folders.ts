@@ -69,8 +69,6 @@ export class Folder {
   readonly #path: string;
   readonly #signal: AbortSignal;
   #process: FolderProcess | undefined;
-  /** Whether the program keeps files open for this source. */
-  #isKeeping = false;
 
   constructor(folders: Folders, path: string, signal: AbortSignal) {
     this.#folders = folders;
@@ -95,7 +93,6 @@ export class Folder {
   /** Yields the bytes of a file from a position to `end`. */
   async *chunks(file: OpenedFile, from: number, end: number): AsyncGenerator<Uint8Array> {
     const { name, identity, where = '', isKept = false } = file;
-    this.#isKeeping ||= isKept;
     for (let position = from; position < end; ) {
       const length = Math.min(CHUNK_BYTES, end - position);
       const bytes = await this.call('read', { name, identity, where, isKept }, position, length);
@@ -124,7 +121,6 @@ export class Folder {
     this.#process = undefined;
     used?.users.delete(this);
     if (used?.users.size === 0) used.kill(closed());
-    else if (this.#isKeeping) used?.call({ operation: 'release', args: [this.#path] }).catch(() => {});
   }
 }
 

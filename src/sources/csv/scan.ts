@@ -6,10 +6,9 @@ import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
-import { type CsvSpec, separatorsFor } from './columns.ts';
-import { assertValid, CsvReader, recordsOf } from './csv.ts';
+import { type CsvSpec, indexOf, qualityOf, separatorsFor, timeText } from './columns.ts';
+import { assertValid, CsvReader } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
-import { type QualityMap, qualityOf } from './quality.ts';
 
 type Rows = string[][];
 
@@ -49,16 +48,12 @@ const FORMATS = [
 const NAME_HEADER = /^(var|tag|point|signal|item)?name$|^(variable|tag|signal|point|messstelle)$/;
 const VALUE_HEADER = /^(var)?(value|wert)$|^messwert$/;
 const QUALITY_HEADER = /quality|qualit(ä|ae)t|validity/;
-/** Headers of columns that may also contain something else. */
-const MAYBE_QUALITY_HEADER = /qualit|validity|status|\b(good|gut)\b/;
-/** Maximum number of texts in a comment. */
-const MAX_TEXTS = 5;
 /** Rows of WinCC archives about the archive itself. */
 const NOT_A_VALUE = /^\$RT_/;
 const MILLISECONDS_HEADER = /^(ms|milli.*)$/;
 const LOOKS_NUMERIC = /^[+-]?\d[\d.,'\u2019 \u00a0\u202f]*(e[+-]?\d+)?$/i;
 
-/** Lists the columns of the newest file. In the long format, lists the tags and keys in its first rows. */
+/** Lists the columns of the newest file. In the long format, lists the names in its first rows. */
 export async function* scanCsv(
   spec: CsvSpec,
   clock: Pick<Clock, 'after'>,
@@ -71,38 +66,38 @@ export async function* scanCsv(
     throw new TagferryError(problem, { code: 'source.scan', hint });
   });
   const header = spec.hasHeader ? rows.shift()! : rows[0]!.map((_, at) => String(at + 1));
+  const isUnique = (name: string) => name !== '' && header.indexOf(name) === header.lastIndexOf(name);
+  const nameOf = (at: number) => (spec.hasHeader && isUnique(header[at]!) ? header[at]! : at + 1);
   const members: Record<string, ProposedMember> = {};
-  const isNumber = (cell: string) => LOOKS_NUMERIC.test(cell);
+
   const time = new TimeReader(spec.time);
-  const firstValues = rows.findIndex((row) => row.some((cell) => isNumber(cell) || time.read(cell) !== undefined));
+  const isValue = (cell: string) => LOOKS_NUMERIC.test(cell) || time.read(cell) !== undefined;
+  const firstValues = rows.findIndex((row) => row.some(isValue));
   if (spec.hasHeader && spec.unitsRow === 0 && firstValues > 0 && firstValues <= MAX_UNITS_ROWS) {
     members.units_row = firstValues;
   }
   const units = rows.splice(0, Number(members.units_row ?? spec.unitsRow));
-  const written = spec.timeColumns.map((column) => (typeof column === 'number' ? column - 1 : header.indexOf(column)));
-  const found = timeIn(rows, written, spec, header);
-  const timeAt = found?.at ?? written;
-  const indexOf = (column: string | number) => (typeof column === 'number' ? column - 1 : header.indexOf(column));
-  const isNamed = (at: number) =>
-    spec.hasHeader && header[at] && header.indexOf(header[at]) === header.lastIndexOf(header[at]);
-  const nameOf = (at: number) => (isNamed(at) ? header[at]! : at + 1);
-  const { nameAt, valueAt } = nameAndValueIn(header, rows, spec, indexOf);
-  const qualityAt = header
-    .map((_, at) => at)
-    .filter((at) => !timeAt.includes(at) && at !== nameAt && at !== valueAt && isQuality(rows, at, header[at]!));
-  const isOther = (at: number) => timeAt.includes(at) || qualityAt.includes(at);
-  const cells = rows.flatMap((row) => row.filter((cell, at) => isNumber(cell) && !isOther(at)));
-  Object.assign(members, separatorsFor(cells, spec)[0]);
-  if (written.length === 0 && found) {
+
+  const writtenAt = spec.timeColumns.map((column) => indexOf(header, column));
+  const found = timeIn(rows, writtenAt, spec, header);
+  const timeAt = found?.at ?? writtenAt;
+  const named = nameAndValueIn(header, rows, spec);
+  const isOther = (at: number) => timeAt.includes(at) || named.includes(at);
+  const qualityAt = [...header.keys()].filter((at) => !isOther(at) && isQuality(rows, at, header[at]!));
+  const isTimeOrQuality = (at: number) => timeAt.includes(at) || qualityAt.includes(at);
+
+  const numbers = rows.flatMap((row) => row.filter((cell, at) => LOOKS_NUMERIC.test(cell) && !isTimeOrQuality(at)));
+  Object.assign(members, separatorsFor(numbers, spec)[0]);
+  if (writtenAt.length === 0 && found) {
     const columns = found.at.map(nameOf);
     members.time_column = columns.length === 1 ? columns[0]! : columns;
   }
   if (found?.format !== undefined) members.time_format = found.format;
-  if (nameAt !== undefined && spec.nameColumn === undefined) {
-    members.name_column = nameOf(nameAt);
-    members.value_column = nameOf(valueAt!);
+  if (named.length > 0 && spec.form === 'wide') {
+    members.name_column = nameOf(named[0]!);
+    members.value_column = nameOf(named[1]!);
   }
-  const isLong = spec.form === 'long' || nameAt !== undefined;
+  const isLong = spec.form === 'long' || named.length > 0;
   const isShared = spec.qualityColumn === undefined && qualityAt.length > 0 && (isLong || qualityAt.length === 1);
   if (isShared) members.quality_column = nameOf(qualityAt[0]!);
   const isFlag = qualityAt.some((at) => rows.some((row) => row[at] === '1'));
@@ -113,20 +108,13 @@ export async function* scanCsv(
     const fix = 'for local time, set zone, for example zone: Europe/Berlin';
     yield { comment: `${times} have no UTC offset and are read as UTC; ${fix}` };
   }
-  const usedAt = [...timeAt, ...qualityAt, nameAt, valueAt, spec.qualityColumn && indexOf(spec.qualityColumn)];
-  for (const at of header.keys()) {
-    const problem = usedAt.includes(at) ? undefined : problemOfQuality(rows, at, header[at]!, spec.qualityMap);
-    if (problem === undefined) continue;
-    const fix = 'set quality_column and quality_map';
-    yield { comment: `column ${quote(String(nameOf(at)))} is not used as quality: ${problem}; ${fix}` };
-  }
   if (isLong) {
-    yield* scanLong(header, rows, nameAt, valueAt);
+    yield* scanLong(rows, named.length > 0 ? named : ['tag', 'key', 'value'].map((name) => header.indexOf(name)));
     return;
   }
   const keys = new ScannedNames();
   for (const [at, name] of header.entries()) {
-    if (isOther(at) || name === '') continue;
+    if (isTimeOrQuality(at) || name === '') continue;
     const key = keys.unique(name, `column_${at + 1}`);
     const texts = [rows[0] ?? [], ...units].map((row) => row[at] ?? '').filter((text) => text !== '');
     // If there are several quality columns, each one follows its value.
@@ -143,32 +131,27 @@ async function readSample(spec: CsvSpec, folders: Folders, signal: AbortSignal):
     const file = await folder.newest(spec.pattern);
     const rows: Rows = [];
     const reader = new CsvReader({ ...spec, isLastLineRead: true });
-    for await (const record of recordsOf(folder.chunks(file, 0, file.size), reader)) {
-      if (rows.length === 0) assertValid(record);
-      if (record.problem === undefined) rows.push(record.fields.map((field) => field.trim()));
+    for await (const records of reader.batches(folder.chunks(file, 0, file.size))) {
+      if (rows.length === 0 && records.length > 0) assertValid(records[0]!);
+      const valid = records.filter(({ problem }) => problem === undefined);
+      rows.push(...valid.map(({ fields }) => fields.map((field) => field.trim())));
       if (rows.length > MAX_ROWS) break;
     }
     if (rows.length === 0) throw new UnreadableValues(`${file.name} is empty`);
-    return rows;
+    return rows.slice(0, MAX_ROWS + 1);
   } finally {
     folder.close();
   }
 }
 
-/** Returns the indexes of the name and value columns of a file with one value per row, from tags.yaml or the header. */
-function nameAndValueIn(
-  header: readonly string[],
-  rows: Rows,
-  { form, nameColumn, valueColumn }: CsvSpec,
-  indexOf: (column: string | number) => number,
-): { nameAt?: number; valueAt?: number } {
-  if (nameColumn !== undefined) return { nameAt: indexOf(nameColumn), valueAt: indexOf(valueColumn!) };
-  if (form === 'long') return {};
+/** Returns the name and value columns of a file with one value per row, from tags.yaml or the header, if any. */
+function nameAndValueIn(header: readonly string[], rows: Rows, { form, nameColumn, valueColumn }: CsvSpec): number[] {
+  if (nameColumn !== undefined) return [indexOf(header, nameColumn), indexOf(header, valueColumn!)];
   const plain = header.map((name) => name.toLowerCase().replaceAll(/[^\p{L}]/gu, ''));
   const nameAt = plain.findIndex((name) => NAME_HEADER.test(name));
   const valueAt = plain.findIndex((name) => VALUE_HEADER.test(name));
   const isText = rows.every((row) => row[nameAt] && !LOOKS_NUMERIC.test(row[nameAt]));
-  return nameAt >= 0 && valueAt >= 0 && rows.length > 0 && isText ? { nameAt, valueAt } : {};
+  return form === 'wide' && nameAt >= 0 && valueAt >= 0 && rows.length > 0 && isText ? [nameAt, valueAt] : [];
 }
 
 /** Returns whether a column contains words for a quality, or has a suitable header and contains codes. */
@@ -179,36 +162,19 @@ function isQuality(rows: Rows, at: number, header: string): boolean {
   return QUALITY_HEADER.test(header.toLowerCase()) || cells.every((cell) => Number.isNaN(Number(cell)));
 }
 
-/** Returns why a column that probably contains qualities is not proposed as a quality column. */
-function problemOfQuality(rows: Rows, at: number, header: string, map: QualityMap = {}): string | undefined {
-  const cells = rows.map((row) => row[at] ?? '').filter((cell) => cell !== '');
-  const unknown = cells.filter((cell) => qualityOf(cell, { 1: 'good', ...map }) === undefined);
-  const words = cells.filter((cell) => Number.isNaN(Number(cell)) && !unknown.includes(cell));
-  const isLikely = MAYBE_QUALITY_HEADER.test(header.toLowerCase()) || words.length > cells.length / 2;
-  if (!isLikely || cells.length === 0) return undefined;
-  if (unknown.length === 0) return 'no cell means good';
-  const texts = [...new Set(unknown)];
-  const more = texts.length > MAX_TEXTS ? ', …' : '';
-  return `unknown texts ${texts.slice(0, MAX_TEXTS).map(quote).join(', ')}${more}`;
-}
-
-/** Lists the names in the name column or, without one, the tags and keys. */
-function* scanLong(
-  header: readonly string[],
-  rows: Rows,
-  nameAt: number | undefined,
-  valueAt = header.indexOf('value'),
-): Generator<ScanStep> {
-  const [tagAt, keyAt] = ['tag', 'key'].map((name) => header.indexOf(name));
+/** Lists the names in the rows. `columns`: those of the name, or of tag and key, and of the value. */
+function* scanLong(rows: Rows, columns: readonly number[]): Generator<ScanStep> {
   const keys = new ScannedNames();
   const seen = new Set<string>();
   for (const row of rows) {
-    const [tag, name] = nameAt === undefined ? [row[tagAt!], row[keyAt!]] : ['any', row[nameAt]];
-    if (!tag || !name || seen.has(`${tag} ${name}`) || NOT_A_VALUE.test(name)) continue;
-    seen.add(`${tag} ${name}`);
-    const sample = row[valueAt] ?? '';
-    if (nameAt === undefined) yield { found: { tag, key: name, members: {}, sample } };
-    else yield { found: { key: keys.unique(name), members: { name }, sample } };
+    const cells = columns.map((at) => row[at] ?? '');
+    const sample = cells.pop()!;
+    const name = cells.join(' ');
+    if (cells.includes('') || seen.has(name) || NOT_A_VALUE.test(name)) continue;
+    seen.add(name);
+    const [tag = '', key] = cells;
+    if (key === undefined) yield { found: { key: keys.unique(name), members: { name }, sample } };
+    else yield { found: { tag, key, members: {}, sample } };
   }
   yield { done: rows.length, total: rows.length };
 }
@@ -216,36 +182,26 @@ function* scanLong(
 /** Returns the columns of the time and its format, if one is needed and all rows match it. */
 function timeIn(
   rows: Rows,
-  written: readonly number[],
+  writtenAt: readonly number[],
   { time }: CsvSpec,
   header: readonly string[],
 ): { at: readonly number[]; format?: string | undefined; isLocal: boolean } | undefined {
-  const columns = (rows[0] ?? []).map((_, at) => at);
+  const columns = [...(rows[0] ?? []).keys()];
   const withMilliseconds = columns.filter((at) => MILLISECONDS_HEADER.test((header[at + 2] ?? '').toLowerCase()));
-  const choices =
-    written.length > 0
-      ? [written]
-      : [
-          ...columns.map((at) => [at]),
-          ...withMilliseconds.map((at) => [at, at + 1, at + 2]),
-          ...columns.map((at) => [at, at + 1]),
-        ];
+  const guesses = [
+    ...columns.map((at) => [at]),
+    ...withMilliseconds.map((at) => [at, at + 1, at + 2]),
+    ...columns.map((at) => [at, at + 1]),
+  ];
   const reader = new TimeReader(time);
-  for (const at of choices) {
-    const texts = rows.map((row) =>
-      at
-        .map((one) => row[one] ?? '')
-        .join(' ')
-        .trim(),
-    );
+  for (const at of writtenAt.length > 0 ? [writtenAt] : guesses) {
+    const texts = rows.map((row) => timeText(at, row));
     // A number without separators is more likely a value.
     if (texts.length === 0 || texts.some((text) => text === '' || /^[\d.,]*\d$/.test(text))) continue;
-    const isReadBy = (format?: string) => {
-      const one = format === undefined ? reader : new TimeReader({ ...time, format });
-      return texts.every((text) => one.read(text) !== undefined);
-    };
-    if (isReadBy()) return { at, isLocal: texts.every((text) => reader.isLocal(text)) };
-    const fitting = time.format === undefined ? FORMATS.filter(isReadBy) : [];
+    const isReadBy = (one: TimeReader) => texts.every((text) => one.read(text) !== undefined);
+    if (isReadBy(reader)) return { at, isLocal: texts.every((text) => reader.isLocal(text)) };
+    if (time.format !== undefined) continue;
+    const fitting = FORMATS.filter((format) => isReadBy(new TimeReader({ ...time, format })));
     // Without a day after the 12th, the order of day and month is unknown.
     const isAmbiguous = ['DD/', 'MM/'].every((start) => fitting.some((format) => format.startsWith(start)));
     if (fitting.length > 0) return { at, format: isAmbiguous ? undefined : fitting[0], isLocal: true };

@@ -38,8 +38,6 @@ interface Written {
   timeMs: number;
   head: string;
   earlier: Map<number, string> | undefined;
-  /** Whether `head` refers to the text of the current block. */
-  isChanged: boolean;
 }
 
 export interface SeriesHeads {
@@ -47,6 +45,8 @@ export interface SeriesHeads {
   set(slot: Slot, written: Written): unknown;
 }
 
+/** Maximum number of earlier times of a slot for lines that are read in several blocks. */
+const MAX_EARLIER = 8;
 const SAME_KEY = 'an earlier line has the same tag, key and time';
 /** Maximum number of rejected lines that are quoted. */
 const MAX_LISTED = 10;
@@ -89,8 +89,6 @@ class LineReader {
   readonly #draft: Draft;
   readonly #rejected: RejectedLines;
   readonly #heads: SeriesHeads;
-  /** Entries of `#heads` that this block has changed, if `#heads` is kept. */
-  readonly #changed: Written[] = [];
   #at = 0;
   /** Number of line feeds before `#countedTo`. */
   #feeds = 0;
@@ -124,12 +122,6 @@ class LineReader {
       else if (!this.#isLineEnd()) this.#readLine();
       if (this.#next() === RETURN) this.#at++;
       if (this.#next() === FEED) this.#at++;
-    }
-    for (const written of this.#changed) {
-      // A copy does not retain the text of the block.
-      written.head = Buffer.from(written.head).toString();
-      written.earlier = undefined;
-      written.isChanged = false;
     }
   }
 
@@ -279,20 +271,21 @@ class LineReader {
       if (problem !== undefined) return problem;
     }
     for (let at = 0; at < slots.length; at++) {
-      let written = this.#written[at];
+      const written = this.#written[at];
+      if (written !== undefined && Object.is(written.timeMs, timeMs)) continue;
+      // A copy does not retain the text of the block.
+      let kept = head;
+      if (written?.head === head) kept = written.head;
+      else if (isKept) kept = Buffer.from(head).toString();
       if (written === undefined) {
-        written = { timeMs, head, earlier: undefined, isChanged: false };
-        heads.set(slots[at]!, written);
-      } else if (Object.is(written.timeMs, timeMs)) continue;
-      else {
-        written.earlier ??= new Map();
-        written.earlier.set(written.timeMs, written.head);
-        written.timeMs = timeMs;
-        written.head = head;
+        heads.set(slots[at]!, { timeMs, head: kept, earlier: undefined });
+        continue;
       }
-      if (!isKept || written.isChanged) continue;
-      written.isChanged = true;
-      this.#changed.push(written);
+      written.earlier ??= new Map();
+      written.earlier.set(written.timeMs, written.head);
+      if (isKept && written.earlier.size > MAX_EARLIER) written.earlier.delete(written.earlier.keys().next().value!);
+      written.timeMs = timeMs;
+      written.head = kept;
     }
     return undefined;
   }

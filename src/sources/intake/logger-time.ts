@@ -122,11 +122,6 @@ export class TimeReader {
     return !(/^\d{4}-/.test(text) && HAS_OFFSET.test(text));
   }
 
-  /** Returns whether the local time is ambiguous, because it occurs twice when clocks are set back. */
-  isRepeated(timeMs: number): boolean {
-    return this.#resolve(timeMs + this.#offset(timeMs)).shift === 'twice';
-  }
-
   #wall(text: string): number {
     const days = DAYS_OF_UNIT[this.#format ?? ''];
     if (days !== undefined) {
@@ -210,17 +205,21 @@ const MAX_OFFSET_MS = 14 * HOUR_MS;
 const DELAY_MS = 14_000;
 const DEVIATION_MS = 16_000;
 
+/** Returns the UTC offset by which a time is ahead, a multiple of 30 minutes, if there is one. */
+function offsetIn(aheadMs: number): number | undefined {
+  const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
+  const isOffset =
+    offsetMs !== 0 && Math.abs(offsetMs) <= MAX_OFFSET_MS && Math.abs(aheadMs - offsetMs) <= DEVIATION_MS;
+  return isOffset ? offsetMs : undefined;
+}
+
 /**
  * Returns the problem of a timestamp without a UTC offset, if it differs from the arrival time by a multiple of 30
  * minutes and is therefore probably local time.
  */
 export function missingZone(text: string, timeMs: number, arrivalMs: number): string | undefined {
-  const aheadMs = timeMs - arrivalMs + DELAY_MS;
-  const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
-  if (offsetMs === 0 || Math.abs(offsetMs) > MAX_OFFSET_MS || Math.abs(aheadMs - offsetMs) > DEVIATION_MS) {
-    return undefined;
-  }
-  if (!LOCAL_ISO.test(text)) return undefined;
+  const offsetMs = offsetIn(timeMs - arrivalMs + DELAY_MS);
+  if (offsetMs === undefined || !LOCAL_ISO.test(text)) return undefined;
   return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`);
 }
 
@@ -231,12 +230,10 @@ export function missingZone(text: string, timeMs: number, arrivalMs: number): st
  */
 export function missingZoneOfRow(text: string, timeMs: number, writtenMs: number): string | undefined {
   const aheadMs = timeMs - writtenMs + DELAY_MS;
-  const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
-  const isMultiple = offsetMs !== 0 && Math.abs(aheadMs - offsetMs) <= DEVIATION_MS;
-  const isBehind = isMultiple && timeMs % HALF_HOUR_MS !== 0;
-  const isWrong = aheadMs > 0 ? isMultiple || aheadMs > HALF_HOUR_MS : isBehind;
-  if (!isWrong || Math.abs(aheadMs) > MAX_OFFSET_MS + DEVIATION_MS) return undefined;
-  return missingOffset(text, `is ${differenceText(isMultiple ? offsetMs : aheadMs)} the time of the file`);
+  const isAhead = aheadMs > HALF_HOUR_MS && aheadMs <= MAX_OFFSET_MS + DEVIATION_MS;
+  const offsetMs = offsetIn(aheadMs) ?? (isAhead ? aheadMs : undefined);
+  if (offsetMs === undefined || (offsetMs < 0 && timeMs % HALF_HOUR_MS === 0)) return undefined;
+  return missingOffset(text, `is ${differenceText(offsetMs)} the time of the file`);
 }
 
 /** Example: `1.5 h ahead of`. */

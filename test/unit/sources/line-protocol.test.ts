@@ -172,6 +172,11 @@ describe('line protocol series that differ only in an Influx tag', () => {
     ['without times', ['FT-101,host=a flow=1', 'FT-101,host=b flow=2', 'FT-101,host=a flow=3'], 1],
     ['at one time', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS}000000`], 1],
     ['at different times', [`FT-101,host=a flow=1 ${AT_MS}000000`, `FT-101,host=b flow=2 ${AT_MS + 1}000000`], 0],
+    [
+      'at two times',
+      ['a', 'b'].flatMap((host) => [0, 1].map((ms) => `FT-101,host=${host} flow=1 ${AT_MS + ms}000000`)),
+      2,
+    ],
     ['with tags in another order', ['FT-101,a=1,b=2 flow=1', 'FT-101,b=2,a=1 flow=2'], 0],
   ])('have the same rejections in one block and in several blocks: %s', (_, lines, rejected) => {
     const countIn = (blocks: readonly string[]) => {

@@ -66,18 +66,6 @@ describe('CSV folder scan', () => {
   });
 
   it.each([
-    ['a row of units', 'time;Flow\n;m³/h\n2026-01-01T00:00:00Z;1\n', { units_row: 1, time_column: 'time' }],
-    [
-      'units and aggregates as in TOA5 files',
-      'TIMESTAMP,RECORD,Flow\nTS,RN,m3\n,,Avg\n"2026-01-01 00:00:00",1,2.5\n',
-      { units_row: 2, time_column: 'TIMESTAMP' },
-    ],
-    ['decimal commas', 'time;Flow\n2026-01-01;1,5\n', { decimal: ',', time_column: 'time' }],
-    [
-      'points as thousands separators',
-      'time;Flow\n2026-01-01;1.234,5\n2026-01-02;1.234\n',
-      { decimal: ',', thousands: '.', time_column: 'time' },
-    ],
     ['commas as thousands separators', 'time;Flow\n2026-01-01;1,234.5\n', { thousands: ',', time_column: 'time' }],
     [
       'spaces as thousands separators',
@@ -89,39 +77,10 @@ describe('CSV folder scan', () => {
       "time;Flow\n2026-01-01;12'345.5\n",
       { thousands: "'", time_column: 'time' },
     ],
-    [
-      'date and time in two columns, with a fraction after a comma',
-      'Datum;Zeit;Flow\n01.02.2026;12:00:01,250;1\n',
-      { time_column: ['Datum', 'Zeit'] },
-    ],
-    [
-      'American dates',
-      'when;Flow\n01/31/2026 12:00:01,25;1\n',
-      { time_column: 'when', time_format: 'MM/DD/YYYY HH:mm:ss.SSS' },
-    ],
-    [
-      'month names',
-      'when;Flow\n31-Jan-2026 12:00:01;1\n',
-      { time_column: 'when', time_format: 'DD-MMM-YYYY HH:mm:ss' },
-    ],
     ['dates whose order is unknown', 'when;Flow\n01/02/2026 12:00;1\n', { time_column: 'when' }],
     ['only numbers', 'a;b\n1;2.5\n', undefined],
   ])('proposes members for a file with %s', async (_what, text, members) => {
     expect(await proposed(text)).toEqual(members);
-  });
-
-  it.each([
-    ['Gut\n2026-01-02Z;2;Schlecht', 'unknown texts "Gut", "Schlecht"'],
-    ['192\n2026-01-02Z;2;0\n2026-01-03Z;3;888', 'unknown texts "888"'],
-    ['0\n2026-01-02Z;2;0', 'no cell means good'],
-  ])('comments on a quality column that it does not propose', async (cells, problem) => {
-    const steps = await stepsOf(`time;P;Qualitaet\n2026-01-01T00:00Z;1;${cells.replaceAll('Z', 'T00:00Z')}\n`, {});
-    const fix = 'set quality_column and quality_map';
-    const comment = `column "Qualitaet" is not used as quality: ${problem}; ${fix}`;
-    expect(steps.filter((step) => 'comment' in step)).toEqual([{ comment }]);
-    expect(await stepsOf('time;P;Pump\n2026-01-01T00:00Z;1;RUN\n', {})).not.toContainEqual({
-      comment: expect.anything(),
-    });
   });
 
   it('comments on times without an offset unless zone is set', async () => {
@@ -165,34 +124,10 @@ describe('CSV folder scan', () => {
       ],
     ],
     [
-      'a quality per row',
-      'time,a,b,Quality\n2026-01-01,1,2,192\n2026-01-02,3,4,0\n',
-      { time_column: 'time', quality_column: 'Quality' },
-      [
-        { key: 'a', members: { column: 'a' }, sample: '1' },
-        { key: 'b', members: { column: 'b' }, sample: '2' },
-      ],
-    ],
-    [
-      'a quality per value',
-      'time,a,a_st,b,b_st\n2026-01-01,1,Good,2,Bad\n2026-01-02,3,Bad,4,Good\n',
-      { time_column: 'time' },
-      [
-        { key: 'a', members: { column: 'a', quality_column: 'a_st' }, sample: '1' },
-        { key: 'b', members: { column: 'b', quality_column: 'b_st' }, sample: '2' },
-      ],
-    ],
-    [
       'a state of 0 and 1',
       'time,status\n2026-01-01,1\n2026-01-02,0\n',
       { time_column: 'time' },
       [{ key: 'status', members: { column: 'status' }, sample: '1' }],
-    ],
-    [
-      'milliseconds in their own column, as in logs of Weintek panels',
-      'Date,Time,Millisecond,P\n2026/01/31,12:00:01,5,7\n2026/01/31,12:00:01,250,8\n',
-      { time_column: ['Date', 'Time', 'Millisecond'], time_format: 'YYYY/MM/DD HH:mm:ss SSS' },
-      [{ key: 'p', members: { column: 'P' }, sample: '7' }],
     ],
   ])('proposes members and values for a file with %s', async (_what, text, members, values) => {
     expect(await proposed(text)).toEqual(members);
