@@ -2,7 +2,7 @@ import { SourceStopped, TagferryError } from '../../base/errors.ts';
 import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
-import { covers, MQTT_TOPICS } from '../../broker/topic-filters.ts';
+import { covers, hasWildcard, MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { publishValue } from '../messages/message-members.ts';
 import { MessageReader } from '../messages/message-reader.ts';
 import type { MessageValue } from '../messages/payload.ts';
@@ -30,7 +30,7 @@ export class MqttSource implements RunningSource {
   readonly #broker: Broker;
   readonly #notes: ReadonlyMap<string, string>;
   readonly #reader: MessageReader;
-  readonly #valueTopics: ReadonlySet<string>;
+  readonly #byTopic: ReadonlyMap<string, readonly Point<MessageValue>[]>;
   /** Topics of values and devices that the broker rejects. */
   readonly #denied = new Set<string>();
   /** Wildcards for several topics that the broker rejects. */
@@ -48,7 +48,7 @@ export class MqttSource implements RunningSource {
     this.#broker = broker;
     context.status.broker = broker;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
-    this.#valueTopics = new Set(context.points.map(({ spec }) => spec.topic));
+    this.#byTopic = Map.groupBy(context.points, ({ spec }) => spec.topic);
     this.#notes = notes;
   }
 
@@ -112,19 +112,17 @@ export class MqttSource implements RunningSource {
   /** If the broker rejects a wildcard that stands for several topics, subscribes to each topic individually. */
   #setPermitted(filter: string, isPermitted: boolean): void {
     const { points, status } = this.#context;
-    const isConfigured = this.#valueTopics.has(filter);
-    if (!isConfigured && !isPermitted) {
+    const configured = this.#byTopic.get(filter);
+    if (!configured && !isPermitted) {
       this.#deniedWildcards.add(filter);
       this.#subscribe();
     }
-    if (!isConfigured) return;
+    if (!configured) return;
     this.#setDenied(filter, !isPermitted);
     if (isPermitted) return;
-    for (const point of points) {
-      if (covers(filter, point.spec.topic, MQTT_TOPICS)) {
-        status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
-      }
-    }
+    const isWild = hasWildcard(filter, MQTT_TOPICS);
+    const affected = isWild ? points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS)) : configured;
+    for (const point of affected) status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
   }
 
   #setDenied(filter: string, isDenied: boolean): void {
