@@ -372,7 +372,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     try {
       await this.#request(connection, [subscription]);
     } catch (error) {
-      if (connection.isClosed || codeOf(error) !== 'broker.silent') throw error;
+      if (connection.isClosed || this.stopping.signal.aborted) throw error;
       this.#forbid(subscription.topic);
     }
   }

@@ -36,7 +36,6 @@ export class PacketReader {
   readonly #parser: Parser;
   readonly #version: 5 | 3;
   readonly #parsed: Packet[] = [];
-  #parseError: unknown;
   /** Fixed header of the current packet. */
   readonly #header = Buffer.alloc(FIXED_HEADER_BYTES);
   #headerBytes = 0;
@@ -49,10 +48,8 @@ export class PacketReader {
   constructor(version: 5 | 3) {
     this.#version = version;
     this.#parser = mqtt.parser({ protocolVersion: protocolVersionOf(version) });
+    // Without a listener for errors, the parser throws them.
     this.#parser.on('packet', (packet) => this.#parsed.push(packet));
-    this.#parser.on('error', (error: unknown) => {
-      this.#parseError = error;
-    });
   }
 
   /** Yields the packets that the bytes complete. Throws an error if the bytes are not valid MQTT data. */
@@ -94,7 +91,7 @@ export class PacketReader {
   #parse(packet: Buffer): Packet {
     this.#parser.parse(packet);
     const parsed = this.#parsed.shift();
-    if (this.#parseError !== undefined || parsed === undefined) throw this.#parseError ?? malformed('incomplete');
+    if (parsed === undefined) throw malformed('incomplete');
     return parsed;
   }
 }

@@ -138,7 +138,7 @@ describe('MQTT topic that the broker does not allow', () => {
     expect(server.connections).toBe(connections);
   });
 
-  it('is reported in a time that depends only on the number of rejected topics', async () => {
+  it('is compared only with its own values if the broker rejects many topics', async () => {
     const topics = Array.from({ length: 400 }, (_, at) => `site/${at}`);
     for (const topic of topics) server.forbidden.add(topic);
     await start(topics);
