@@ -6,13 +6,15 @@
  * counts as a failed attempt, so that the reconnect delay increases if the broker keeps closing connections.
  */
 import type { Clock } from '../base/clock.ts';
-import { codeOf } from '../base/errors.ts';
+import { codeOf, SourceStopped } from '../base/errors.ts';
+import { plain } from '../base/foreign-text.ts';
 import type { Logger } from '../base/logger.ts';
 import { Redactor } from '../base/redactor.ts';
+import { Repeats } from '../base/repeats.ts';
 import { type Backoff, fullJitterMs } from '../base/retry.ts';
 import { BrokerError, redactedMessage, retryable, translated } from './broker-error.ts';
-import { BrokerLog } from './broker-log.ts';
 import type { BrokerSpec } from './broker-spec.ts';
+import { BOUNDS, type ExceededBound } from './limits.ts';
 
 export interface BrokerOptions<Spec = BrokerSpec> {
   name: string;
@@ -66,19 +68,18 @@ const RECONNECT_FLOOR_MS = 250;
 /** Delay after another client took over the session, so that two clients do not disconnect each other continuously. */
 const TAKEN_OVER_MS = 60_000;
 /** Minimum duration of a connection that does not count as a failed attempt, in milliseconds. */
-export const SHORT_MS = 5_000;
+const SHORT_MS = 5_000;
 /** Minimum duration of a connection for its loss to be logged as a new failure, in milliseconds. */
-const STEADY_MS = 60_000;
+export const STEADY_MS = 60_000;
 /** Maximum time that publishers wait for a connection, and the interval at which they check for one, in milliseconds. */
 const PATIENCE_MS = 5_000;
 const CHECK_MS = 20;
-const MAX_PUBLISHING = 200;
+const SHOWN_TOPIC = 100;
 const RUNNING = 'Check that the broker is running and that its address in tags.yaml is correct.';
 
 export abstract class BrokerClient<Connection, Spec> {
   readonly name: string;
   protected readonly options: BrokerOptions<Spec>;
-  protected readonly log: BrokerLog;
   /** Removes the secrets of the connection from the server's error messages. */
   protected readonly redactor = new Redactor();
   protected readonly counts = { received: 0, redelivered: 0, discarded: 0 };
@@ -89,7 +90,7 @@ export abstract class BrokerClient<Connection, Spec> {
   /** Number of consecutive failed attempts to connect. */
   protected attempt = 0;
   #running: Promise<void> | undefined;
-  #publishing = 0;
+  readonly #repeats = new Repeats();
   #problem: string | undefined;
   /** Whether the latest log entry reported the broker as disconnected. */
   #isReportedAway = true;
@@ -99,7 +100,6 @@ export abstract class BrokerClient<Connection, Spec> {
   constructor(options: BrokerOptions<Spec>) {
     this.name = options.name;
     this.options = options;
-    this.log = new BrokerLog(options);
     this.#sinceMs = options.clock.monotonicMs();
   }
 
@@ -112,8 +112,6 @@ export abstract class BrokerClient<Connection, Spec> {
   /** Number of messages whose handlers are running. */
   protected abstract get inProgress(): number;
   abstract publish(topic: string, payload: string | Uint8Array, options?: Publishing): Promise<void>;
-  /** Stops the client and deletes its state on the broker. Called when tags.yaml no longer contains the broker. */
-  abstract leave(): Promise<void>;
 
   /** Connects, and reconnects until the client is stopped. */
   start(): void {
@@ -131,6 +129,11 @@ export abstract class BrokerClient<Connection, Spec> {
     while (this.connection && this.inProgress > 0 && clock.monotonicMs() < deadlineMs) await clock.sleep(CHECK_MS);
     if (this.connection) await this.close(this.connection);
     await this.#running;
+  }
+
+  /** Stops the client when tags.yaml no longer contains the broker. A NATS consumer and its messages remain. */
+  async leave(): Promise<void> {
+    await this.stop();
   }
 
   state(): BrokerState {
@@ -156,22 +159,50 @@ export abstract class BrokerClient<Connection, Spec> {
     signal: AbortSignal | undefined,
   ): Promise<void> {
     const { clock } = this.options;
-    if (this.#publishing >= MAX_PUBLISHING) {
-      throw retryable('broker.busy', `too many messages are waiting for the broker ${this.name}`);
+    const cut = AbortSignal.any([this.stopping.signal, ...(signal ? [signal] : [])]);
+    const deadlineMs = clock.monotonicMs() + PATIENCE_MS;
+    while (this.connection === undefined) {
+      if (clock.monotonicMs() >= deadlineMs)
+        throw retryable('broker.away', `the broker ${this.name} is not connected`, RUNNING);
+      await clock.sleep(CHECK_MS, cut);
     }
-    this.#publishing++;
-    try {
-      const cut = AbortSignal.any([this.stopping.signal, ...(signal ? [signal] : [])]);
-      const deadlineMs = clock.monotonicMs() + PATIENCE_MS;
-      while (this.connection === undefined) {
-        if (clock.monotonicMs() >= deadlineMs)
-          throw retryable('broker.away', `the broker ${this.name} is not connected`, RUNNING);
-        await clock.sleep(CHECK_MS, cut);
-      }
-      await send(this.connection);
-    } finally {
-      this.#publishing--;
-    }
+    await send(this.connection);
+  }
+
+  /**
+   * Logs a problem, with decreasing frequency while it is repeated. `key`: identifies the problem, by default its event.
+   * Returns whether this repetition was logged.
+   */
+  protected report(
+    fields: { event: string; [field: string]: unknown },
+    message: string,
+    key = fields.event,
+    level: 'warn' | 'error' = 'warn',
+  ): boolean {
+    const { clock, logger } = this.options;
+    const count = this.#repeats.note(key, clock.monotonicMs());
+    logger[count === undefined ? 'debug' : level]({ ...fields, broker: this.name, count }, message);
+    return count !== undefined;
+  }
+
+  /** Ends a problem, so that its next occurrence is logged. */
+  protected endReport(key: string): void {
+    this.#repeats.end(key);
+  }
+
+  /** Counts and reports a message over a size limit. `bytes`: size of the whole message. */
+  protected reportDiscarded(topic: string, bytes: number, bound: ExceededBound): void {
+    this.counts.discarded++;
+    const fields = { topic: plain(topic.slice(0, SHOWN_TOPIC)), bytes, bound, max_bytes: BOUNDS[bound] };
+    this.report({ event: 'broker.discarded', ...fields }, 'message too large, discarded', `discarded ${bound}`);
+  }
+
+  /** Reports that the handler of a message rejected it. Ignores rejections during a shutdown or reload. */
+  protected reportRejected(topic: string, error: unknown): void {
+    if (error instanceof SourceStopped) return;
+    const code = codeOf(error);
+    const fields = { event: 'broker.refused', topic, code };
+    this.report(fields, 'message not stored yet, not acknowledged', `refused:${code}`);
   }
 
   async #run(): Promise<void> {
@@ -181,8 +212,9 @@ export abstract class BrokerClient<Connection, Spec> {
       let reason: unknown;
       try {
         const connection = await this.connect(signal);
-        const fields = { event: 'broker.connected', attempts: this.attempt + 1, version: this.versionOf(connection) };
-        if (this.#isReportedAway) this.log.info(fields, 'connected to broker');
+        const version = this.versionOf(connection);
+        const fields = { event: 'broker.connected', attempts: this.attempt + 1, version, broker: this.name };
+        if (this.#isReportedAway) this.options.logger.info(fields, 'connected to broker');
         this.#isReportedAway = false;
         this.#change(connection);
         if (signal.aborted) void this.close(connection);
@@ -195,11 +227,12 @@ export abstract class BrokerClient<Connection, Spec> {
       if (signal.aborted) break;
       if (lastedMs >= SHORT_MS) this.attempt = 0;
       // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
-      if (lastedMs >= STEADY_MS) this.log.end('broker.away');
+      if (lastedMs >= STEADY_MS) this.endReport('broker.away');
       this.#reportAway(reason);
       const backoffMs = fullJitterMs(this.attempt++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
-      const waitMs = codeOf(reason) === 'broker.name_taken' ? TAKEN_OVER_MS : backoffMs;
-      await clock.sleep(waitMs, signal).catch(() => {});
+      const isTakenOver = codeOf(reason) === 'broker.name_taken';
+      if (isTakenOver) this.options.nameTaken?.(this.name);
+      await clock.sleep(isTakenOver ? TAKEN_OVER_MS : backoffMs, signal).catch(() => {});
     }
   }
 
@@ -215,7 +248,7 @@ export abstract class BrokerClient<Connection, Spec> {
     this.#problem = code === undefined || code === 'broker.certificate' ? text : code;
     this.#failures++;
     const hint = error instanceof BrokerError ? error.hint : undefined;
-    const isLogged = this.log.report({ event: 'broker.away', code, error: text, hint }, 'broker unavailable, retrying');
+    const isLogged = this.report({ event: 'broker.away', code, error: text, hint }, 'broker unavailable, retrying');
     this.#isReportedAway ||= isLogged;
   }
 }

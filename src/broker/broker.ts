@@ -10,11 +10,10 @@
  */
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
-import { type Backoff, fullJitterMs } from '../base/retry.ts';
-import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing, SHORT_MS } from './broker-client.ts';
+import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing, STEADY_MS } from './broker-client.ts';
 import { BrokerError, brokerTooLarge, notAcknowledged } from './broker-error.ts';
 import type { BrokerSpec } from './broker-spec.ts';
-import { Connection, type Message, RECEIVE_MAXIMUM, type Subscription } from './connection.ts';
+import { Connection, type Message, RECEIVE_MAXIMUM, type Receiver, type Subscription } from './connection.ts';
 import { readCredentials } from './credentials.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 import { readBrokerAddress } from './transport.ts';
@@ -46,34 +45,22 @@ interface Subscriber extends SubscribeOptions {
 }
 
 const PRESENCE_MS = 500;
-const RETRY: Backoff = { baseMs: 200, capMs: 5_000 };
-const RETRY_FLOOR_MS = 50;
-/** Errors of connections that the broker closed without a reason. */
-const HUNG_UP: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'ECONNRESET']);
-/**
- * Two clients with the same client ID end each other's connections. MQTT 5 has a reason code for this case, which some
- * brokers omit and MQTT 3.1.1 lacks. Without the code, this number of consecutive connections that the broker accepts
- * with their session and closes within seconds indicates another client.
- */
-const MANY_SHORT = 5;
-/**
- * Some brokers close the connection on a SUBSCRIBE for a topic that this client is not allowed to read. After this
- * number of such connections, filters are requested one by one to find the topic.
- */
-const MANY_SUBSCRIBING = 3;
+/** Interval at which a rejected message is delivered again, in milliseconds. */
+const RETRY_MS = 1_000;
+/** Errors of connections that the broker closed. */
+const CLOSED_BY_BROKER: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'broker.ended', 'ECONNRESET']);
 /** Maximum number of filters per packet. Some brokers accept no more than eight. */
 const MAX_TOGETHER = 8;
 export const READ_ACCESS = 'Grant this client read access to the topic on the broker.';
 
-/** Message that waits for the next retry of its topic. */
+/** Message that waits for the next retry of its topic. `arrival`: its number in order of arrival. */
 interface RejectedMessage {
-  /** Number of the message in order of arrival. */
   arrival: number;
-  resolve: () => void;
-  reject: (reason: unknown) => void;
+  retry: () => void;
 }
 
 export class Broker extends BrokerClient<Connection, BrokerSpec> {
+  readonly kind = 'mqtt';
   readonly #address: URL;
   readonly #subscribers = new Set<Subscriber>();
   /** Filters that were requested on the current connection, with their QoS. */
@@ -84,14 +71,19 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
-  /** Consecutive connections that the broker closed within seconds: without a pending request, or on a SUBSCRIBE. */
-  readonly #closed = { idle: 0, subscribing: 0 };
+  /** Filters that are being requested. */
+  #asked: readonly string[] = [];
+  /**
+   * Some brokers close the connection on a SUBSCRIBE for a topic that this client is not allowed to read, or do not
+   * respond. To find the topic, the next connection requests the filters one by one.
+   */
   #requestsOneByOne = false;
-  /** Filter whose request has no response yet, if filters are requested one by one. */
-  #asked: string | undefined;
   /** Filter whose request made the broker close the latest connection. */
   #suspect: string | undefined;
-  /** Filters whose request made the broker close two connections in a row. They are not requested again. */
+  /**
+   * Filters whose request made the broker close two connections in a row, or had no response. They are requested again
+   * after a steady connection.
+   */
   readonly #forbidden = new Set<string>();
   /** Rejected messages and those that wait behind them, by topic. */
   readonly #rejected = new Map<string, RejectedMessage[]>();
@@ -107,7 +99,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /** Ends the session, because otherwise the broker would store messages that are never fetched. */
-  async leave(): Promise<void> {
+  override async leave(): Promise<void> {
     this.#subscribers.clear();
     this.#settleSoon();
     await this.#settling;
@@ -156,14 +148,14 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
    * retryable, or the abort reason of the signal.
    */
   async publish(topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
-    const { retain = false, headers, signal, beforeSend } = options;
+    const { signal, beforeSend } = options;
     if (topic === '' || /[+#\0]/.test(topic)) {
       throw new BrokerError('invalid topic for publishing', { code: 'broker.topic' });
     }
     await this.withConnection(async (connection) => {
       beforeSend?.();
       try {
-        await connection.publish(topic, payload, retain, signal, headers);
+        await connection.publish(topic, payload, options);
       } catch (error) {
         signal?.throwIfAborted();
         if (codeOf(error) === 'broker.too_large') throw brokerTooLarge(this.name, error);
@@ -188,70 +180,60 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const { name, spec, clientId, platformCaFile, clock } = this.options;
     this.#presenceMs = Math.max(this.#presenceMs, Math.round(clock.wallMs()));
     const { presence } = spec;
-    const will = presence === undefined ? undefined : { topic: presence, payload: this.#presencePayload(false) };
-    try {
-      const credentials = await readCredentials(name, spec, platformCaFile, this.redactor);
-      const { endsMs } = credentials;
-      this.certificateEndsMs = endsMs;
-      credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
-        this.certificateEndsMs = earlierMs(endsMs, serverEndsMs);
-      });
-      const receiver = {
-        receive: (message: Message, connection: Connection) => this.#receive(message, connection),
-        discard: (...message: Parameters<typeof this.log.reportDiscarded>) => {
-          this.counts.discarded++;
-          this.log.reportDiscarded(...message);
-        },
-        isFull: () => this.#isFull,
-        stalled: () => {
-          for (const { stalled } of this.#subscribers) stalled?.();
-        },
-      };
-      const parts = {
-        address: this.#address,
-        credentials,
-        clientId: spec.clientId ?? clientId,
-        sessionExpiryMs: spec.sessionExpiryMs,
-        will,
-        clock,
-        receiver,
-      };
-      // Only a broker response selects 3.1.1, and only for this connection.
-      return await Connection.open({ ...parts, version: spec.version }, signal).catch((error: unknown) => {
-        if (codeOf(error) !== 'broker.version') throw error;
-        return Connection.open({ ...parts, version: 3 }, signal);
-      });
-    } catch (error) {
-      this.#closed.idle = 0;
-      throw error;
-    }
+    const credentials = await readCredentials(name, spec, platformCaFile, this.redactor);
+    const { endsMs } = credentials;
+    this.certificateEndsMs = endsMs;
+    credentials.checkServerIdentity = identityCheckWithExpiry((serverEndsMs) => {
+      this.certificateEndsMs = earlierMs(endsMs, serverEndsMs);
+    });
+    const parts = {
+      address: this.#address,
+      credentials,
+      clientId: spec.clientId ?? clientId,
+      sessionExpiryMs: spec.sessionExpiryMs,
+      will: presence === undefined ? undefined : { topic: presence, payload: this.#presencePayload(false) },
+      clock,
+      receiver: this.#receiver(),
+    };
+    // Only a broker response selects 3.1.1, and only for this connection.
+    return await Connection.open({ ...parts, version: spec.version }, signal).catch((error: unknown) => {
+      if (codeOf(error) !== 'broker.version') throw error;
+      return Connection.open({ ...parts, version: 3 }, signal);
+    });
+  }
+
+  #receiver(): Receiver {
+    return {
+      receive: (message, connection) => this.#receive(message, connection),
+      discard: (...message) => this.reportDiscarded(...message),
+      isFull: () => {
+        for (const { isFull } of this.#subscribers) if (isFull?.()) return true;
+        return false;
+      },
+      stalled: () => {
+        for (const { stalled } of this.#subscribers) stalled?.();
+      },
+    };
   }
 
   protected async serve(connection: Connection): Promise<unknown> {
-    const { clock, nameTaken, spec } = this.options;
+    const { clock, spec } = this.options;
     if (!connection.sessionPresent) {
       const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
       const isLost = this.#granted.size > 0 && spec.qos > 0 && spec.sessionExpiryMs > 0;
       const fields = { event: 'broker.session_forgotten', hint };
-      if (isLost) this.log.report(fields, 'session lost by the broker, queued messages lost');
+      if (isLost) this.report(fields, 'session lost by the broker, queued messages lost');
       this.#granted.clear();
     }
     this.#requested.clear();
-    this.#asked = undefined;
+    this.#asked = [];
     this.#settleSoon();
     // Other clients may respond to the announcement immediately, so subscribe first.
     void this.#settling.then(() => this.#announce(connection, true));
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
-    const code = codeOf(reason);
-    const isShort = clock.monotonicMs() - sinceMs < SHORT_MS;
-    const isIdle = isShort && HUNG_UP.has(code) && connection.pendingAtEnd === 'none' && connection.sessionPresent;
-    this.#closed.idle = isIdle ? this.#closed.idle + 1 : 0;
-    // Retry delays would lengthen the connections of two conflicting clients, and hide the conflict.
-    if (isIdle && this.#closed.idle < 2 * MANY_SHORT) this.attempt = 0;
-    if (this.#closed.idle >= MANY_SHORT || code === 'broker.name_taken') nameTaken?.(this.name);
-    const isClosed = (isShort || this.#asked !== undefined) && (HUNG_UP.has(code) || code === 'broker.ended');
-    this.#findForbidden(isClosed && connection.pendingAtEnd === 'subscriptions');
+    if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#forbidden.clear();
+    this.#findForbidden(CLOSED_BY_BROKER.has(codeOf(reason)));
     return reason;
   }
 
@@ -261,17 +243,20 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /** Finds the filter whose request makes the broker close the connection. */
-  #findForbidden(isClosed: boolean): void {
-    this.#closed.subscribing = isClosed ? this.#closed.subscribing + 1 : 0;
-    this.#requestsOneByOne ||= this.#closed.subscribing >= MANY_SUBSCRIBING;
-    const filter = isClosed ? this.#asked : undefined;
-    if (filter !== undefined && filter === this.#suspect) {
-      this.#forbidden.add(filter);
-      this.#reportPermission(filter, false);
+  #findForbidden(isClosedByBroker: boolean): void {
+    this.#requestsOneByOne ||= this.#asked.length > 0;
+    const suspect = isClosedByBroker && this.#asked.length === 1 ? this.#asked[0] : undefined;
+    if (suspect !== undefined && suspect === this.#suspect) {
+      this.#forbid(suspect);
       // The next attempt can succeed without the filter.
       this.attempt = 0;
     }
-    this.#suspect = filter;
+    this.#suspect = suspect;
+  }
+
+  #forbid(filter: string): void {
+    this.#forbidden.add(filter);
+    this.#reportPermission(filter, false);
   }
 
   /**
@@ -281,50 +266,37 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   async #receive(message: Message, connection: Connection): Promise<void> {
     const { topic } = message;
     this.stopping.signal.throwIfAborted();
-    this.counts.received++;
+    const arrival = ++this.counts.received;
     if (message.redelivered) this.counts.redelivered++;
-    const arrival = this.counts.received;
-    let error: unknown;
     for (let mustWait = this.#rejected.has(topic); ; mustWait = true) {
       if (mustWait) await this.#untilRetry(topic, arrival);
-      if (connection.isClosed) throw error ?? new BrokerError('the connection has ended', { code: 'broker.ended' });
+      this.stopping.signal.throwIfAborted();
+      if (connection.isClosed) throw new BrokerError('the connection has ended', { code: 'broker.ended' });
       try {
         return await this.#deliver(message);
-      } catch (reason) {
-        error = reason;
-        this.log.reportRejected(topic, reason);
+      } catch (error) {
+        this.reportRejected(topic, error);
       }
     }
   }
 
+  /** Resolves at the next retry of the topic. Its messages continue in order of arrival. */
   #untilRetry(topic: string, arrival: number): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const message = { arrival, resolve, reject };
-    const waiting = this.#rejected.get(topic);
-    if (waiting) waiting.push(message);
-    else void this.#retry(topic, [message]);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const rejected = this.#rejected.get(topic);
+    if (rejected) rejected.push({ arrival, retry: resolve });
+    else {
+      this.#rejected.set(topic, [{ arrival, retry: resolve }]);
+      const retry = () => this.#retry(topic);
+      void this.options.clock.sleep(RETRY_MS, this.stopping.signal).then(retry, retry);
+    }
     return promise;
   }
 
-  /** Lets the rejected messages of a topic continue in order of arrival, until their handler accepts all of them. */
-  async #retry(topic: string, waiting: RejectedMessage[]): Promise<void> {
-    const { clock } = this.options;
-    this.#rejected.set(topic, waiting);
-    try {
-      for (let attempt = 0; waiting.length > 0; attempt++) {
-        await clock.sleep(
-          fullJitterMs(attempt, RETRY, () => clock.random(), RETRY_FLOOR_MS),
-          this.stopping.signal,
-        );
-        for (const { resolve } of waiting.splice(0).sort((a, b) => a.arrival - b.arrival)) resolve();
-        // A handler that does not accept messages rejects them in this turn.
-        await new Promise(setImmediate);
-      }
-    } catch (reason) {
-      for (const { reject } of waiting) reject(reason);
-    } finally {
-      this.#rejected.delete(topic);
-    }
+  #retry(topic: string): void {
+    const rejected = this.#rejected.get(topic) ?? [];
+    this.#rejected.delete(topic);
+    for (const { retry } of rejected.sort((a, b) => a.arrival - b.arrival)) retry();
   }
 
   /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */
@@ -335,11 +307,6 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       if (isWanted) handled.push(handler(message));
     }
     await (handled.length === 1 ? handled[0] : Promise.all(handled));
-  }
-
-  get #isFull(): boolean {
-    for (const { isFull } of this.#subscribers) if (isFull?.()) return true;
-    return false;
   }
 
   /** Updates the session after all changes of this event loop turn. */
@@ -375,23 +342,39 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
     const before = [...this.#granted].join();
-    if (this.#requestsOneByOne) {
-      for (const one of added) {
-        this.#asked = one.topic;
-        await this.#request(connection, [one]);
-        this.#asked = undefined;
-      }
-    } else {
-      const chunks: (typeof added)[] = [];
-      for (let at = 0; at < added.length; at += MAX_TOGETHER) chunks.push(added.slice(at, at + MAX_TOGETHER));
-      await Promise.all(chunks.map((chunk) => this.#request(connection, chunk)));
-    }
+    if (this.#requestsOneByOne) for (const one of added) await this.#requestOne(connection, one);
+    else await this.#requestTogether(connection, added);
+    this.#asked = [];
+    this.#requestsOneByOne = false;
     for (const filter of removed) {
       await connection.unsubscribe(filter);
       this.#granted.delete(filter);
       this.#requested.delete(filter);
     }
     if (before !== [...this.#granted].join()) this.#onGranted?.(this.#granted);
+  }
+
+  /** Ends the connection if a packet has no response. */
+  async #requestTogether(connection: Connection, added: readonly Subscription[]): Promise<void> {
+    this.#asked = added.map(({ topic }) => topic);
+    const packets: Promise<void>[] = [];
+    for (let at = 0; at < added.length; at += MAX_TOGETHER) {
+      packets.push(this.#request(connection, added.slice(at, at + MAX_TOGETHER)));
+    }
+    await Promise.all(packets).catch((error: unknown) => {
+      connection.end(error);
+      throw error;
+    });
+  }
+
+  async #requestOne(connection: Connection, subscription: Subscription): Promise<void> {
+    this.#asked = [subscription.topic];
+    try {
+      await this.#request(connection, [subscription]);
+    } catch (error) {
+      if (connection.isClosed || this.stopping.signal.aborted) throw error;
+      this.#forbid(subscription.topic);
+    }
   }
 
   async #request(connection: Connection, subscriptions: readonly Subscription[]): Promise<void> {
@@ -407,8 +390,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   #reportPermission(topic: string, isPermitted: boolean): void {
     const fields = { event: 'broker.not_allowed', topic, hint: READ_ACCESS };
     const key = `not_allowed:${topic}`;
-    if (isPermitted) this.log.end(key);
-    else this.log.report(fields, 'subscription rejected by the broker', key, 'error');
+    if (isPermitted) this.endReport(key);
+    else this.report(fields, 'subscription rejected by the broker', key, 'error');
     for (const { filters, permitted } of [...this.#subscribers]) {
       const filter = filters.get(topic);
       if (filter !== undefined) permitted?.(filter, isPermitted);
@@ -432,7 +415,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     if (presence === undefined) return;
     this.#announcedOn = connection;
     // If publishing fails, the connection has ended, and the will reports the state.
-    await connection.publish(presence, this.#presencePayload(isOnline), true).catch(() => {});
+    await connection.publish(presence, this.#presencePayload(isOnline), { retain: true }).catch(() => {});
   }
 
   /**

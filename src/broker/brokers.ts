@@ -1,6 +1,6 @@
 import { silentLogger } from '../base/logger.ts';
-import { Broker } from './broker.ts';
-import type { BrokerClient, BrokerOptions, Publishing } from './broker-client.ts';
+import type { Broker } from './broker.ts';
+import type { BrokerOptions, Publishing } from './broker-client.ts';
 import { BrokerError } from './broker-error.ts';
 import type { BrokerSpec, NatsSpec } from './broker-spec.ts';
 import type { NatsBroker } from './nats/nats-broker.ts';
@@ -37,12 +37,11 @@ export class Brokers {
     }
   }
 
+  /** Loads only the client that the broker requires. */
   async #make(name: string, spec: AnyBrokerSpec): Promise<Broker | NatsBroker> {
     const options = { ...this.#shared, name, clientId: this.#shared.clientId(name) };
-    if (!('servers' in spec)) return new Broker({ ...options, spec });
-    // Loaded only if NATS is configured.
-    const { NatsBroker } = await import('./nats/nats-broker.ts');
-    return new NatsBroker({ ...options, spec });
+    if ('servers' in spec) return new (await import('./nats/nats-broker.ts')).NatsBroker({ ...options, spec });
+    return new (await import('./broker.ts')).Broker({ ...options, spec });
   }
 
   /** Connects all brokers that are not connected yet. */
@@ -57,13 +56,13 @@ export class Brokers {
   /** Returns an MQTT broker. */
   get(name: string): Broker | undefined {
     const broker = this.#brokers.get(name)?.broker;
-    return broker instanceof Broker ? broker : undefined;
+    return broker?.kind === 'mqtt' ? broker : undefined;
   }
 
   /** Returns a NATS broker. */
   nats(name: string): NatsBroker | undefined {
     const broker = this.#brokers.get(name)?.broker;
-    return broker instanceof Broker ? undefined : broker;
+    return broker?.kind === 'nats' ? broker : undefined;
   }
 
   /**
@@ -88,7 +87,7 @@ export class Brokers {
    * client's `publish`.
    */
   async publish(name: string, topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
-    const broker: Pick<BrokerClient<unknown, unknown>, 'publish'> | undefined = this.#brokers.get(name)?.broker;
+    const broker = this.#brokers.get(name)?.broker;
     if (broker) return await broker.publish(topic, payload, options);
     const hint = 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.';
     throw new BrokerError(`unknown broker ${name}`, { code: 'broker.unknown', hint });

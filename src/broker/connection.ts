@@ -6,16 +6,17 @@
  * Invariants: QoS 1 and 2 messages are acknowledged (PUBACK, PUBREC) in order of arrival, after the handler has
  * resolved. While a subscriber is full, the socket is not read, so the broker stores the messages. The keep-alive is
  * never delayed. A session is never ended here (no clean start, no change to its expiry). Unacknowledged messages are
- * redelivered.
+ * redelivered. The packet ID of a request is free after the broker has responded. A publish counts towards the broker's
+ * receive maximum until its PUBACK, even if its caller is no longer waiting (MQTT 5 section 4.9).
  */
 import type { Duplex } from 'node:stream';
-import type { IConnackPacket, IPublishPacket, Packet, Parser } from 'mqtt-packet';
-import type { Clock } from '../base/clock.ts';
+import mqtt, { type IConnackPacket, type IPublishPacket, type Packet } from 'mqtt-packet';
+import { type Clock, raced } from '../base/clock.ts';
+import type { Publishing } from './broker-client.ts';
 import { BrokerError, brokerHungUp, brokerSilent, clientRejected, connectionEnded } from './broker-error.ts';
 import type { Credentials } from './credentials.ts';
-import { Exchanges, type PendingRequests } from './exchanges.ts';
 import { type ExceededBound, MAX_PACKET_BYTES } from './limits.ts';
-import { type DiscardedPublish, PacketReader } from './packets.ts';
+import { type DiscardedPublish, PacketReader, protocolVersionOf } from './packets.ts';
 import { openTransport } from './transport.ts';
 
 export interface Message {
@@ -49,7 +50,8 @@ export interface ConnectionOptions {
   receiver: Receiver;
 }
 
-interface Receiver {
+/** Handler of received messages. */
+export interface Receiver {
   /** Resolves when the message is stored. Rejects only if the connection ends or no more messages are accepted. */
   receive(message: Message, connection: Connection): Promise<void>;
   /** Reports a message over a size limit, which is acknowledged. `bytes`: size of the whole packet. */
@@ -67,6 +69,13 @@ interface Receipt {
   isStored: boolean;
 }
 
+/** A SUBSCRIBE, UNSUBSCRIBE or PUBLISH of this client without a response. */
+interface Request extends PromiseWithResolvers<number[]> {
+  isPublish: boolean;
+  /** Monotonic time since which a response is expected. */
+  sentMs: number;
+}
+
 const KEEPALIVE_S = 30;
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Maximum interval between checks of the connection, in milliseconds. */
@@ -74,6 +83,14 @@ const CHECK_MS = 5_000;
 /** Interval at which a full subscriber is checked, in milliseconds. */
 const FULL_CHECK_MS = 10;
 const CLOSE_MS = 1_000;
+/** Time within which the broker must respond to a request. */
+const RESPONSE_TIMEOUT_MS = 10_000;
+/** Maximum number of unacknowledged publishes per connection. */
+const MAX_PUBLISHES = 1_000;
+/** Interval at which callers check whether the broker accepts another publish, in milliseconds. */
+const PUBLISH_CHECK_MS = 10;
+const MAX_IDS = 65_535;
+const TOO_LARGE = 0x95;
 /** Maximum number of unacknowledged messages: two commits, so that one can be filled while the other is written. */
 export const RECEIVE_MAXIMUM = 2_000;
 /** Limit above which the socket is not read, so that TCP throttles a broker that ignores the receive maximum. */
@@ -94,14 +111,18 @@ export class Connection {
   readonly #stream: Duplex;
   readonly #options: ConnectionOptions;
   readonly #reader: PacketReader;
-  readonly #encode: (packet: Packet) => Buffer;
-  readonly #exchanges: Exchanges;
   readonly #greeted = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<unknown>();
   readonly #closing = new AbortController();
   /** In order of arrival. */
   readonly #receipts: Receipt[] = [];
   readonly #inProgress = { messages: 0, bytes: 0 };
+  /** By packet ID, in the order in which they were sent. */
+  readonly #requests = new Map<number, Request>();
+  #publishes = 0;
+  #nextId = 1;
+  /** Number of unacknowledged publishes that the broker accepts (MQTT 5, Receive Maximum). */
+  #maxPublishes = MAX_PUBLISHES;
   /** Packet size limit of the broker, which closes the connection after a larger packet. */
   #maxPacketBytes = Number.POSITIVE_INFINITY;
   #keepaliveMs = KEEPALIVE_S * 1_000;
@@ -109,13 +130,9 @@ export class Connection {
   #isPaused = false;
   #isConfirming = false;
   #isClosed = false;
-  #error: unknown;
   #lastSentMs = 0;
   #lastHeardMs = 0;
-  /** Monotonic time at which the connection was opened or the latest pause ended. */
-  #readingSinceMs: number;
   #lastEarlyCommitMs = Number.NEGATIVE_INFINITY;
-  #cancelCheck: () => void = () => {};
   #cancelWatch: (() => void) | undefined;
   /** Resolves with the reason when the connection ends. */
   readonly closed = this.#ended.promise;
@@ -123,32 +140,22 @@ export class Connection {
    * Whether the broker kept the session. If so, its subscriptions exist, and unacknowledged messages are redelivered.
    */
   sessionPresent = false;
-  /** Requests to which the broker had not responded when the connection ended. */
-  pendingAtEnd: PendingRequests = 'none';
 
-  private constructor(stream: Duplex, parser: Parser, encode: (packet: Packet) => Buffer, options: ConnectionOptions) {
+  private constructor(stream: Duplex, options: ConnectionOptions) {
     this.#stream = stream;
     this.#options = options;
-    this.#encode = encode;
-    this.#reader = new PacketReader(parser, options.version);
-    this.#exchanges = new Exchanges(options.clock, (packet) => this.#send(packet));
-    this.#readingSinceMs = options.clock.monotonicMs();
+    this.#reader = new PacketReader(options.version);
     this.#greeted.promise.catch(() => {});
     // While the socket is paused, only these events report its end.
-    stream.on('error', (error) => this.#end(error));
-    stream.once('close', () => this.#end(undefined));
+    stream.on('error', (error) => this.end(error));
+    stream.once('close', () => this.end(undefined));
   }
 
   /** Connects once. Rejects with a `BrokerError`, a system error, or the abort reason of the signal. */
   static async open(options: ConnectionOptions, signal: AbortSignal): Promise<Connection> {
     const cut = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT_MS)]);
-    // Loaded only if MQTT is configured.
-    const { default: mqtt } = await import('mqtt-packet');
-    const stream = await openTransport(options.address, options.credentials, cut);
-    const protocolVersion = options.version === 5 ? 5 : 4;
-    const parser = mqtt.parser({ protocolVersion });
-    const connection = new Connection(stream, parser, (packet) => mqtt.generate(packet, { protocolVersion }), options);
-    const onAbort = () => connection.#end(cut.reason);
+    const connection = new Connection(await openTransport(options.address, options.credentials, cut), options);
+    const onAbort = () => connection.end(cut.reason);
     cut.addEventListener('abort', onAbort, { once: true });
     try {
       void connection.#read();
@@ -157,7 +164,7 @@ export class Connection {
     } finally {
       cut.removeEventListener('abort', onAbort);
     }
-    connection.#check();
+    void connection.#keepAlive();
     return connection;
   }
 
@@ -173,9 +180,9 @@ export class Connection {
         for (const packet of this.#reader.read(chunk)) this.#handle(packet);
         if (this.#isFull) await this.#pauseWhileFull(signal);
       }
-      this.#end(undefined);
+      this.end(undefined);
     } catch (error) {
-      this.#end(error);
+      this.end(error);
     }
   }
 
@@ -184,7 +191,8 @@ export class Connection {
     this.#isPaused = true;
     while (this.#isFull && !signal.aborted) await clock.sleep(FULL_CHECK_MS, signal).catch(() => {});
     this.#isPaused = false;
-    this.#lastHeardMs = this.#readingSinceMs = clock.monotonicMs();
+    this.#lastHeardMs = clock.monotonicMs();
+    for (const request of this.#requests.values()) request.sentMs = this.#lastHeardMs;
   }
 
   #handle(packet: Packet | DiscardedPublish): void {
@@ -198,7 +206,7 @@ export class Connection {
       this.#options.receiver.discard(packet.topic, packet.bytes, packet.bound);
     } else if (packet.cmd === 'pubrel') this.#send({ cmd: 'pubcomp', messageId: packet.messageId! });
     else if (packet.cmd === 'disconnect') throw connectionEnded(packet.reasonCode ?? 0);
-    else this.#exchanges.handleResponse(packet);
+    else this.#handleResponse(packet);
   }
 
   #sendConnect(): void {
@@ -212,7 +220,7 @@ export class Connection {
     this.#send({
       cmd: 'connect',
       protocolId: 'MQTT',
-      protocolVersion: version === 5 ? 5 : 4,
+      protocolVersion: protocolVersionOf(version),
       clientId,
       clean: sessionExpiryMs === 0,
       keepalive: KEEPALIVE_S,
@@ -229,7 +237,7 @@ export class Connection {
     this.#isGreeted = true;
     this.sessionPresent = sessionPresent;
     const { receiveMaximum, maximumPacketSize, serverKeepAlive } = properties ?? {};
-    if (receiveMaximum !== undefined) this.#exchanges.receiveMaximum = receiveMaximum;
+    if (receiveMaximum !== undefined) this.#maxPublishes = Math.min(receiveMaximum, MAX_PUBLISHES);
     if (maximumPacketSize !== undefined) this.#maxPacketBytes = maximumPacketSize;
     // 0 disables the keep-alive.
     if (serverKeepAlive !== undefined) this.#keepaliveMs = serverKeepAlive * 1_000 || Number.POSITIVE_INFINITY;
@@ -312,41 +320,78 @@ export class Connection {
       qos,
       ...(supportsOptions ? { nl: false, rap: false, rh: resendsRetained ? 0 : 1 } : {}),
     }));
-    const codes = await this.#exchanges.request({ cmd: 'subscribe', subscriptions });
+    const codes = await this.#request({ cmd: 'subscribe', subscriptions });
     return wanted.map((_, at) => (codes[at] ?? 0x80) < 0x80);
   }
 
   async unsubscribe(filter: string): Promise<void> {
-    await this.#exchanges.request({ cmd: 'unsubscribe', unsubscriptions: [filter] });
+    await this.#request({ cmd: 'unsubscribe', unsubscriptions: [filter] });
   }
 
   /**
    * Resolves when the broker has acknowledged the message (QoS 1). Headers are user properties, which 3.1.1 does not
-   * support.
+   * support. Rejects with a `BrokerError`, the reason why the connection ended, or the abort reason of the signal.
    */
   async publish(
     topic: string,
     payload: string | Uint8Array,
-    retain: boolean,
-    signal?: AbortSignal,
-    headers?: Readonly<Record<string, string>>,
+    { retain = false, headers, signal }: Pick<Publishing, 'retain' | 'headers' | 'signal'>,
   ): Promise<void> {
-    if (headers && this.#options.version !== 5) {
+    if (headers && this.version !== 5) {
       throw new BrokerError('headers require MQTT 5, which the broker does not support', { code: 'broker.version' });
     }
+    const { clock } = this.#options;
+    const cut = AbortSignal.any([this.#closing.signal, ...(signal ? [signal] : [])]);
+    const deadlineMs = clock.monotonicMs() + RESPONSE_TIMEOUT_MS;
+    cut.throwIfAborted();
+    while (this.#publishes >= this.#maxPublishes) {
+      if (clock.monotonicMs() >= deadlineMs) throw brokerSilent();
+      await clock.sleep(PUBLISH_CHECK_MS, cut);
+    }
     const properties = headers ? { properties: { userProperties: { ...headers } } } : {};
-    await this.#exchanges.publish({ topic, payload: Buffer.from(payload), retain, ...properties }, signal);
+    const message = { topic, payload: Buffer.from(payload), qos: 1, dup: false, retain, ...properties };
+    const [code = 0] = await raced(this.#request({ cmd: 'publish', ...message }), cut);
+    // 0x10: accepted, but there are no subscribers.
+    if (code >= 0x80) {
+      const why = code === TOO_LARGE ? 'broker.too_large' : 'broker.publish';
+      throw new BrokerError(`the broker rejected the message (reason ${code})`, { code: why });
+    }
+  }
+
+  /** Resolves with the reason codes of the response. Rejects if there is none in time, or the connection ends. */
+  #request(packet: { cmd: Packet['cmd']; [member: string]: unknown }): Promise<number[]> {
+    const { signal } = this.#closing;
+    if (signal.aborted) return Promise.reject(signal.reason);
+    // There are always far fewer requests than IDs.
+    while (this.#requests.has(this.#nextId)) this.#nextId = (this.#nextId % MAX_IDS) + 1;
+    const messageId = this.#nextId;
+    this.#send({ ...packet, messageId } as Packet);
+    const isPublish = packet.cmd === 'publish';
+    const request = { ...Promise.withResolvers<number[]>(), isPublish, sentMs: this.#lastSentMs };
+    this.#requests.set(messageId, request);
+    if (isPublish) this.#publishes++;
+    return request.promise;
+  }
+
+  /** Ignores a response that does not belong to a request. */
+  #handleResponse(packet: Packet): void {
+    const request = this.#requests.get(packet.messageId ?? 0);
+    if (!request) return;
+    this.#requests.delete(packet.messageId!);
+    if (request.isPublish) this.#publishes--;
+    const { granted, reasonCode = 0 } = packet as { granted?: number[]; reasonCode?: number };
+    request.resolve(granted ?? [reasonCode]);
   }
 
   /** Acknowledges stored messages, and ends the connection but not the session. Resolves when all data has been sent. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
-      this.#closing.abort();
+      this.#closing.abort(new BrokerError('the connection was closed', { code: 'broker.closed' }));
       this.#acknowledge();
       this.#send({ cmd: 'disconnect', ...(this.version === 5 ? { reasonCode: 0 } : {}) });
       this.#stream.end();
     }
-    const cancel = this.#options.clock.after(CLOSE_MS, () => this.#end(undefined));
+    const cancel = this.#options.clock.after(CLOSE_MS, () => this.end(undefined));
     await this.closed;
     cancel();
   }
@@ -371,7 +416,7 @@ export class Connection {
 
   /** Throws `broker.too_large`. */
   #send(packet: Packet): void {
-    const bytes = this.#encode(packet);
+    const bytes = mqtt.generate(packet, { protocolVersion: protocolVersionOf(this.version) });
     if (bytes.length > this.#maxPacketBytes) {
       throw new BrokerError(`the broker accepts at most ${this.#maxPacketBytes} bytes`, { code: 'broker.too_large' });
     }
@@ -384,40 +429,44 @@ export class Connection {
     this.#stream.write(bytes);
   }
 
-  /**
-   * Sends PINGREQ when idle. Ends the connection if the broker is silent, or does not respond to a subscription, although
-   * the connection is read. The next connection repeats the subscription.
-   */
-  #check(): void {
-    if (this.#isClosed) return;
+  /** Sends PINGREQ when idle. Ends the connection if the broker is silent although the connection is read. */
+  async #keepAlive(): Promise<void> {
     const { clock } = this.#options;
-    this.#cancelCheck = clock.after(Math.min(CHECK_MS, this.#keepaliveMs / 4), () => {
-      const silentMs = clock.monotonicMs() - this.#lastHeardMs;
-      const unsentMs = clock.monotonicMs() - this.#lastSentMs;
-      try {
+    const { signal } = this.#closing;
+    const isOpen = () => !signal.aborted;
+    try {
+      while (isOpen()) {
+        await clock.sleep(Math.min(CHECK_MS, this.#keepaliveMs / 4), signal);
+        const silentMs = clock.monotonicMs() - this.#lastHeardMs;
+        const unsentMs = clock.monotonicMs() - this.#lastSentMs;
         if (!this.#isPaused) {
           if (silentMs > 1.5 * this.#keepaliveMs) throw brokerSilent();
-          this.#exchanges.checkResponses(this.#readingSinceMs);
+          this.#rejectOverdue();
         }
         if (Math.max(silentMs, unsentMs) >= 0.7 * this.#keepaliveMs) this.#send({ cmd: 'pingreq' });
-        this.#check();
-      } catch (error) {
-        this.#end(error);
       }
-    });
+    } catch (error) {
+      if (isOpen()) this.end(error);
+    }
   }
 
-  #end(error: unknown): void {
-    this.#error ??= error;
+  /** Rejects requests without a timely response. Their packet IDs stay in use. */
+  #rejectOverdue(): void {
+    const latestMs = this.#options.clock.monotonicMs() - RESPONSE_TIMEOUT_MS;
+    for (const { sentMs, reject } of this.#requests.values()) {
+      if (sentMs <= latestMs) reject(brokerSilent());
+    }
+  }
+
+  /** Ends the connection immediately. `error`: the reason; by default, the broker closed the connection. */
+  end(error: unknown): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#closing.abort();
-    this.#cancelCheck();
+    const reason = error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
+    this.#closing.abort(reason);
     this.#cancelWatch?.();
     this.#stream.destroy();
-    const reason = this.#error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
-    this.pendingAtEnd = this.#exchanges.pending;
-    this.#exchanges.end(reason);
+    for (const { reject } of this.#requests.values()) reject(reason);
     this.#greeted.reject(reason);
     this.#ended.resolve(reason);
   }

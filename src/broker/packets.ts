@@ -6,7 +6,7 @@
  * Packets are parsed by mqtt-packet. Only a PUBLISH without properties is parsed here: its head is read for the limits
  * anyway, and the parser takes several times as long.
  */
-import type { IPublishPacket, Packet, Parser } from 'mqtt-packet';
+import mqtt, { type IPublishPacket, type Packet, type Parser } from 'mqtt-packet';
 import { malformed } from './broker-error.ts';
 import { type ExceededBound, exceededBound, MAX_PACKET_BYTES } from './limits.ts';
 
@@ -29,11 +29,13 @@ const FIXED_HEADER_BYTES = 5;
 /** Maximum length of the head of a PUBLISH: fixed header, topic with its length, packet ID, length of the properties. */
 const PUBLISH_HEAD_BYTES = FIXED_HEADER_BYTES + 2 + 65_535 + 2 + 4;
 
+/** Returns the version number that packets contain: 4 means MQTT 3.1.1. */
+export const protocolVersionOf = (version: 5 | 3) => (version === 5 ? 5 : 4);
+
 export class PacketReader {
   readonly #parser: Parser;
   readonly #version: 5 | 3;
   readonly #parsed: Packet[] = [];
-  #parseError: unknown;
   /** Fixed header of the current packet. */
   readonly #header = Buffer.alloc(FIXED_HEADER_BYTES);
   #headerBytes = 0;
@@ -43,13 +45,11 @@ export class PacketReader {
   #bytes = 0;
   #arrived = 0;
 
-  constructor(parser: Parser, version: 5 | 3) {
-    this.#parser = parser;
+  constructor(version: 5 | 3) {
     this.#version = version;
-    parser.on('packet', (packet) => this.#parsed.push(packet));
-    parser.on('error', (error: unknown) => {
-      this.#parseError = error;
-    });
+    this.#parser = mqtt.parser({ protocolVersion: protocolVersionOf(version) });
+    // Without a listener for errors, the parser throws them.
+    this.#parser.on('packet', (packet) => this.#parsed.push(packet));
   }
 
   /** Yields the packets that the bytes complete. Throws an error if the bytes are not valid MQTT data. */
@@ -91,7 +91,7 @@ export class PacketReader {
   #parse(packet: Buffer): Packet {
     this.#parser.parse(packet);
     const parsed = this.#parsed.shift();
-    if (this.#parseError !== undefined || parsed === undefined) throw this.#parseError ?? malformed('incomplete');
+    if (parsed === undefined) throw malformed('incomplete');
     return parsed;
   }
 }

@@ -1,13 +1,76 @@
-/** One NATS server or cluster in tags.yaml. `NatsPull` pulls and acknowledges messages. */
-import type { NatsConnection } from '@nats-io/transport-node';
+/**
+ * One NATS server or cluster in tags.yaml, and the pull consumers of its streams.
+ *
+ * A message is acknowledged after its handler has stored it. Redelivery is left to the server: unacknowledged messages
+ * are delivered again after the ack wait, to this agent or another one, and rejected ones after a second.
+ */
+import {
+  type Consumer,
+  type ConsumerInfo,
+  type ConsumerMessages,
+  type JetStreamManager,
+  type JsMsg,
+  jetstream,
+  jetstreamManager,
+} from '@nats-io/jetstream';
+import {
+  headers as createHeaders,
+  credsAuthenticator,
+  type NatsConnection,
+  NatsConnectionImpl,
+  setTransportFactory,
+} from '@nats-io/transport-node';
+import { nodeResolveHost } from '@nats-io/transport-node/lib/node_transport.js';
 import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
-import { messageOf, TagferryError } from '../../base/errors.ts';
+import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing } from '../broker-client.ts';
-import { BrokerError, brokerHungUp, brokerTooLarge, noStream, notAcknowledged, retryable } from '../broker-error.ts';
+import {
+  BrokerError,
+  brokerHungUp,
+  brokerTooLarge,
+  noStream,
+  notAcknowledged,
+  redactedMessage,
+  retryable,
+} from '../broker-error.ts';
 import type { NatsSpec } from '../broker-spec.ts';
 import { readCredentials } from '../credentials.ts';
-import { MAX_IN_PROGRESS, NatsPull, type PullOptions } from './nats-pull.ts';
+import { type ExceededBound, MAX_PACKET_BYTES } from '../limits.ts';
+import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
+import { BoundedTransport, DISCARDED_HEADER } from './nats-transport.ts';
+
+export interface PullOptions {
+  /** Name of the stream. If omitted, the stream that stores the subjects is used. */
+  stream: string | undefined;
+  /** Name of the consumer; by default, the client ID. */
+  durable: string | undefined;
+  /** One agent pulls at a time, and values keep their order: unacknowledged messages are redelivered before new ones. */
+  ordered: boolean;
+  /** Reads the latest message of each subject and new messages through a consumer that ends with the connection. */
+  isTest?: boolean;
+  /** Filter subjects. If the list is empty, no messages are pulled. */
+  subjects: readonly string[];
+  /** Resolves when the message is stored or can be discarded. Rejects if the server must deliver it again. */
+  handler(message: JsMsg): Promise<void>;
+  /** Whether no more messages should be requested. */
+  isFull?(): boolean;
+  /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
+  stalled?(): void;
+}
+
+/** A pull consumer and its messages in progress. */
+interface Pull {
+  options: PullOptions;
+  /** Aborted when no more messages are accepted. */
+  signal: AbortSignal;
+  messages: number;
+  bytes: number;
+  /** Number of unacknowledged messages at which the server may be waiting for an acknowledgement. */
+  earlyCommitFrom: number;
+  /** Reason why no messages are being pulled. */
+  problem: string | undefined;
+}
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that responds to no ping is detected after three intervals. */
@@ -16,30 +79,36 @@ const CLOSE_MS = 1_000;
 const LOGIN_ERRORS = new Set(['AuthorizationError', 'UserAuthenticationExpiredError', 'PermissionViolationError']);
 /** Client error names for a missing stream or a lookup that is not permitted. */
 const NOT_KEPT = new Set(['StreamNotFoundError', 'JetStreamNotEnabled', 'PermissionViolationError']);
+/** Number of values in two commits, so that one can be filled while the other is written. */
+const MAX_IN_PROGRESS = 2_000;
+const MAX_BYTES_IN_PROGRESS = 16 * 1024 * 1024;
+/** Limit for the total size of requested messages, in bytes, which the client queues while a handler is full. */
+const MAX_BYTES_REQUESTED = 48 * 1024 * 1024;
+const MAX_REQUESTED = 500;
+/** Duration of a request. Server heartbeats show that the consumer has a leader. */
+const REQUEST_MS = 5_000;
+const HEARTBEAT_MS = 1_000;
+const RETRY_MS = 1_000;
+/** Interval at which a full subscriber is checked, in milliseconds. */
+const FULL_CHECK_MS = 10;
+/** Maximum number of unacknowledged messages across all agents, for a consumer created here. */
+const MAX_UNACKNOWLEDGED = 20_000;
+const CREATED_HERE = 'made by tagferry';
+const NANOS = 1_000_000;
 
 export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
-  readonly #pulls = new Set<NatsPull>();
-
-  /** The durable consumer and its pending messages remain. */
-  async leave(): Promise<void> {
-    await this.stop();
-  }
+  readonly kind = 'nats';
+  readonly #pulls = new Set<Pull>();
 
   /** Pulls from a stream, now and on every connection. Returns a function that stops pulling. */
-  pull(options: Omit<PullOptions, 'clientId' | 'ackWaitMs'>): () => void {
-    const { clientId, clock, spec } = this.options;
-    const parts = {
-      clock,
-      log: this.log,
-      redactor: this.redactor,
-      counts: this.counts,
-      stopping: this.stopping.signal,
-    };
-    const pull = new NatsPull({ ...options, clientId, ackWaitMs: spec.ackWaitMs }, parts);
+  pull(options: PullOptions): () => void {
+    const closing = new AbortController();
+    const signal = AbortSignal.any([this.stopping.signal, closing.signal]);
+    const pull = { options, signal, messages: 0, bytes: 0, earlyCommitFrom: MAX_IN_PROGRESS, problem: undefined };
     this.#pulls.add(pull);
-    if (this.connection) void pull.run(this.connection);
+    if (this.connection) void this.#consume(pull, this.connection);
     return () => {
-      pull.close();
+      closing.abort();
       this.#pulls.delete(pull);
     };
   }
@@ -74,8 +143,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     payload: string | Uint8Array,
     { headers: given = {}, id: msgID, mustKeep, signal, beforeSend }: Publishing,
   ): Promise<void> {
-    const { headers: createHeaders } = await import('@nats-io/transport-node');
-    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
     const headers = createHeaders();
     for (const [name, value] of Object.entries(given)) headers.set(name, value);
     const { streams } = await jetstreamManager(connection, { checkAPI: false });
@@ -101,7 +168,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   }
 
   protected get inProgress(): number {
-    return [...this.#pulls].reduce((sum, { inProgress }) => sum + inProgress, 0);
+    return [...this.#pulls].reduce((sum, { messages }) => sum + messages, 0);
   }
 
   protected versionOf({ info }: NatsConnection): string {
@@ -115,7 +182,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   }
 
   protected async serve(connection: NatsConnection): Promise<unknown> {
-    for (const pull of this.#pulls) void pull.run(connection);
+    for (const pull of this.#pulls) void this.#consume(pull, connection);
     return (await connection.closed()) ?? brokerHungUp(false);
   }
 
@@ -123,6 +190,173 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     await Promise.race([connection.flush().catch(() => {}), this.options.clock.sleep(CLOSE_MS)]);
     await connection.close();
   }
+
+  /** Receives messages until the connection ends. */
+  async #consume(pull: Pull, connection: NatsConnection): Promise<void> {
+    const { subjects, ordered, isTest, durable = this.options.clientId } = pull.options;
+    if (subjects.length === 0) return;
+    const isOpen = () => !pull.signal.aborted && !connection.isClosed();
+    for (let isFirst = true; isOpen(); isFirst = false) {
+      try {
+        const consumer = await this.#openConsumer(pull, connection);
+        pull.problem = undefined;
+        if (isFirst && ordered && !isTest) await this.#waitForRedelivery(pull, consumer);
+        const largest = Math.min(connection.info?.max_payload ?? MAX_PACKET_BYTES, MAX_PACKET_BYTES);
+        await this.#receiveFrom(
+          pull,
+          await consumer.consume({
+            max_messages: Math.min(MAX_REQUESTED, Math.floor(MAX_BYTES_REQUESTED / largest)),
+            expires: REQUEST_MS,
+            idle_heartbeat: HEARTBEAT_MS,
+          }),
+        );
+        this.endReport('broker.consumer_away');
+      } catch (error) {
+        if (!isOpen()) return;
+        const text = redactedMessage(error, this.redactor);
+        pull.problem = codeOf(error) ?? text;
+        const fields = { event: 'broker.consumer_away', durable, error: text };
+        this.report(fields, 'consumer unavailable, retrying');
+      }
+      await this.#wait(pull, RETRY_MS);
+    }
+  }
+
+  async #openConsumer(pull: Pull, connection: NatsConnection): Promise<Consumer> {
+    const manager = await jetstreamManager(connection, { checkAPI: false });
+    const { stream_name, name, config } = await this.#consumerOf(pull.options, manager);
+    // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
+    const { max_ack_pending: limit = 0 } = config;
+    pull.earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
+    return await jetstream(connection).consumers.get(stream_name, name);
+  }
+
+  /** Waits until the ack wait of earlier messages has expired, because the server redelivers them before new ones. */
+  async #waitForRedelivery(pull: Pull, consumer: Consumer): Promise<void> {
+    const { clock } = this.options;
+    const sinceMs = clock.monotonicMs();
+    while (!pull.signal.aborted) {
+      const { num_ack_pending, config } = await consumer.info();
+      const waitMs = (config.ack_wait ?? 0) / NANOS + RETRY_MS;
+      if (num_ack_pending === 0 || clock.monotonicMs() - sinceMs > waitMs) return;
+      await this.#wait(pull, RETRY_MS);
+    }
+  }
+
+  /**
+   * Receives messages until their requests end. The client sends the next request when this loop reads the messages
+   * before it, so a full handler receives no more than the requested messages.
+   */
+  async #receiveFrom(pull: Pull, messages: ConsumerMessages): Promise<void> {
+    const { stalled, isFull } = pull.options;
+    const isPullFull = () =>
+      pull.messages >= MAX_IN_PROGRESS || pull.bytes >= MAX_BYTES_IN_PROGRESS || isFull?.() === true;
+    const close = () => void messages.close();
+    pull.signal.addEventListener('abort', close, { once: true });
+    void closeWithoutHeartbeats(messages);
+    try {
+      for await (const message of messages) {
+        void this.#receive(pull, message);
+        if (isPullFull()) stalled?.();
+        while (isPullFull() && !pull.signal.aborted) await this.#wait(pull, FULL_CHECK_MS);
+      }
+    } finally {
+      pull.signal.removeEventListener('abort', close);
+    }
+  }
+
+  async #receive(pull: Pull, message: JsMsg): Promise<void> {
+    const { counts } = this;
+    const { subject, data, headers } = message;
+    counts.received++;
+    if (message.redelivered) counts.redelivered++;
+    const [bound, size] = headers?.get(DISCARDED_HEADER).split(' ') ?? [];
+    if (bound) {
+      this.reportDiscarded(subject, Number(size), bound as ExceededBound);
+      // Ends the redelivery. Servers before 2.10.4 ignore a TERM with a reason.
+      return respond(() => message.term());
+    }
+    let bytes = subject.length + data.length;
+    for (const [name, values] of headers ?? []) for (const value of values) bytes += name.length + value.length;
+    pull.messages++;
+    pull.bytes += bytes;
+    if (pull.messages % pull.earlyCommitFrom === 0) pull.options.stalled?.();
+    try {
+      await pull.options.handler(message);
+      respond(() => message.ack());
+    } catch (error) {
+      respond(() => message.nak(RETRY_MS));
+      this.reportRejected(subject, error);
+    } finally {
+      pull.messages--;
+      pull.bytes -= bytes;
+    }
+  }
+
+  /** Returns the durable consumer, created if necessary. Widens its filter if necessary and if it was created here. */
+  async #consumerOf(options: PullOptions, manager: JetStreamManager): Promise<ConsumerInfo> {
+    const { subjects, durable = this.options.clientId, isTest } = options;
+    const filter_subject = commonSubject(subjects);
+    const find = (subject: string) =>
+      manager.streams.find(subject).catch((error: unknown) => {
+        throw noStream(subject, error);
+      });
+    const stream = options.stream ?? (await find(subjects[0]!));
+    if (isTest) {
+      const ending = { ack_policy: 'none', inactive_threshold: RETRY_MS * NANOS } as const;
+      return await manager.consumers.add(stream, { ...ending, deliver_policy: 'last_per_subject', filter_subject });
+    }
+    const known = await manager.consumers.info(stream, durable).catch((error: Error) => {
+      if (error.name !== 'ConsumerNotFoundError') throw error;
+    });
+    if (!known) {
+      return await manager.consumers.add(stream, {
+        durable_name: durable,
+        description: CREATED_HERE,
+        ack_policy: 'explicit',
+        deliver_policy: 'all',
+        ack_wait: this.options.spec.ackWaitMs * NANOS,
+        max_ack_pending: MAX_UNACKNOWLEDGED,
+        filter_subject,
+      });
+    }
+    const { ack_policy, deliver_subject, description, filter_subject: one, filter_subjects: several } = known.config;
+    if (ack_policy !== 'explicit' || deliver_subject) {
+      throw new BrokerError(`the consumer ${durable} is not a pull consumer with explicit acknowledgement`, {
+        code: 'broker.consumer',
+        hint: 'Create it with nats consumer add --pull --ack explicit, or set another durable:.',
+      });
+    }
+    const delivered = [several ?? one ?? '>'].flat();
+    const undelivered = subjects.filter((subject) => !delivered.some((wide) => covers(wide, subject, NATS_SUBJECTS)));
+    if (undelivered.length === 0) return known;
+    // Version 2.9 servers continue to compare whole subjects if the first filter had no wildcard.
+    if (description !== CREATED_HERE || !delivered.every((wide) => /[*>]/.test(wide))) {
+      throw new BrokerError(`the consumer ${durable} does not deliver ${undelivered[0]}`, {
+        code: 'broker.consumer',
+        hint: 'Set another durable:, or delete it with nats consumer rm once it is empty; the agent recreates it.',
+      });
+    }
+    return await manager.consumers.update(stream, durable, {
+      filter_subject: commonSubject([...delivered, ...undelivered]),
+    });
+  }
+
+  #wait({ signal }: Pull, ms: number): Promise<void> {
+    return this.options.clock.sleep(ms, signal).catch(() => {});
+  }
+}
+
+/** Closes the messages if heartbeats are missing: the consumer is unavailable, or all requests have expired. */
+async function closeWithoutHeartbeats(messages: ConsumerMessages): Promise<void> {
+  for await (const { type } of messages.status()) if (type === 'heartbeats_missed') void messages.close();
+}
+
+/** Responds to a message. If the connection has ended, the server delivers the message again. */
+function respond(send: () => void): void {
+  try {
+    send();
+  } catch {}
 }
 
 /**
@@ -138,10 +372,6 @@ export async function openNats(
   }: Pick<BrokerOptions<NatsSpec>, 'name' | 'spec' | 'clientId' | 'platformCaFile'>,
   redactor: Redactor,
 ): Promise<{ connection: NatsConnection; certificateEndsMs: number | undefined }> {
-  // The client is loaded only here.
-  const { credsAuthenticator, NatsConnectionImpl, setTransportFactory } = await import('@nats-io/transport-node');
-  const { nodeResolveHost } = await import('@nats-io/transport-node/lib/node_transport.js');
-  const { BoundedTransport } = await import('./nats-transport.ts');
   const credentials = await readCredentials(name, spec, platformCaFile, redactor);
   const { username: user, password: pass, ca, cert, key, creds } = credentials;
   const urls = spec.servers.map((server) => new URL(server));

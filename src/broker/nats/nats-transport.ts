@@ -10,8 +10,9 @@ import type { ServerInfo } from '@nats-io/transport-node';
 import { NodeTransport } from '@nats-io/transport-node/lib/node_transport.js';
 import { malformed } from '../broker-error.ts';
 import { type ExceededBound, exceededBound, MAX_TOPIC_BYTES } from '../limits.ts';
-import { DISCARDED_HEADER } from './nats-pull.ts';
 
+/** Header that replaces a message over a size limit: the exceeded limit and the size of the message. */
+export const DISCARDED_HEADER = 'Tagferry-Discarded';
 /** Limit for a protocol line. The longest are INFO lines of large clusters. */
 const MAX_LINE_BYTES = 64 * 1024;
 const END = '\r\n';

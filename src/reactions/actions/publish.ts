@@ -15,7 +15,7 @@ interface PublishAction extends Action {
 }
 
 const NOT_CONNECTED = 'broker.away';
-const NOT_CONFIRMED: ReadonlySet<string> = new Set(['broker.busy', 'broker.closed', 'broker.ended']);
+const NOT_CONFIRMED: ReadonlySet<string> = new Set(['broker.closed', 'broker.ended']);
 
 /** Publishes the event, or `body`, with QoS 1. */
 export const PUBLISH: ActionKind<PublishAction> = {

@@ -2,7 +2,7 @@ import { SourceStopped } from '../../base/errors.ts';
 import { type Broker, READ_ACCESS, type SubscribeOptions } from '../../broker/broker.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
-import { covers, MQTT_TOPICS } from '../../broker/topic-filters.ts';
+import { covers, hasWildcard, MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { hasOwnTime, publishValue } from '../messages/message-members.ts';
 import { MessageReader } from '../messages/message-reader.ts';
 import type { MessageValue } from '../messages/payload.ts';
@@ -32,8 +32,8 @@ export class MqttSource implements RunningSource {
   readonly #reader: MessageReader;
   readonly #options: SubscribeOptions;
   readonly #availabilityTopics: readonly string[];
-  /** Configured topics of values and devices. Other filters are wildcards for several of them. */
-  readonly #topics: ReadonlySet<string>;
+  /** Points by configured topic; none for the topics of devices. */
+  readonly #byTopic: ReadonlyMap<string, readonly Point<MessageValue>[]>;
   /** Configured topics that the broker rejects. */
   readonly #denied = new Set<string>();
   /** Wildcards for several topics that the broker rejects. */
@@ -51,7 +51,10 @@ export class MqttSource implements RunningSource {
     this.#notes = notes;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
     this.#availabilityTopics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
-    this.#topics = new Set([...points.map(({ spec }) => spec.topic), ...this.#availabilityTopics]);
+    this.#byTopic = new Map<string, Point<MessageValue>[]>([
+      ...this.#availabilityTopics.map((topic) => [topic, []] as const),
+      ...Map.groupBy(points, ({ spec }) => spec.topic),
+    ]);
     this.#options = {
       qos: isTest ? 0 : source.spec.qos,
       stalled: () => gate.commitSoon(),
@@ -105,7 +108,8 @@ export class MqttSource implements RunningSource {
   /** If the broker rejects a wildcard that stands for several topics, subscribes to each topic individually. */
   #setPermitted(filter: string, isPermitted: boolean): void {
     const { points, status } = this.#context;
-    if (!this.#topics.has(filter)) {
+    const configured = this.#byTopic.get(filter);
+    if (configured === undefined) {
       if (isPermitted) return;
       this.#deniedWildcards.add(filter);
       this.#subscribe();
@@ -115,7 +119,8 @@ export class MqttSource implements RunningSource {
     } else {
       this.#denied.add(filter);
       this.#setProblem();
-      const denied = points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS));
+      const isWild = hasWildcard(filter, MQTT_TOPICS);
+      const denied = isWild ? points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS)) : configured;
       for (const point of denied) status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
     }
   }

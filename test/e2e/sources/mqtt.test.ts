@@ -304,7 +304,9 @@ describe('MQTT source', () => {
   });
 
   it('reports a topic on which the broker closes the connection, and receives the other topics', async () => {
-    const isFound = () => agent.logged('broker.not_allowed').length > 0;
+    // The previous process may have found and logged the topic, too.
+    const isFound = async () =>
+      (await runVerb(agent, 'sources', 'ls')).stdout.includes('subscription to site/forbidden');
     await agent.until(isFound, 'the forbidden topic is found');
     const allowed = LIMITED.filter((key) => key !== 'forbidden');
     await agent.until(async () => {
@@ -312,8 +314,8 @@ describe('MQTT source', () => {
       return allowed.every((key) => platform.stored(ASSET, key).length > 0);
     }, 'messages of the other topics arrive');
     expect(platform.stored(ASSET, 'forbidden')).toEqual([]);
-    expect(agent.logged('broker.not_allowed')).toMatchObject([{ broker: 'limited', topic: 'site/forbidden' }]);
-    expect((await runVerb(agent, 'sources', 'ls')).stdout).toContain('rejects the subscription to site/forbidden');
+    const logged = agent.logged('broker.not_allowed').map(({ broker: name, topic }) => `${name} ${topic}`);
+    expect(new Set(logged)).toEqual(new Set(['limited site/forbidden']));
   });
 
   it('resumes with all topics after the broker is killed, without losing an acknowledged message', async () => {

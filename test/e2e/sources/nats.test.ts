@@ -263,6 +263,39 @@ describe('NATS source with `ordered`', () => {
   });
 });
 
+describe('NATS consumer of a full handler', () => {
+  it('requests no more messages, and continues in their order without a redelivery', async () => {
+    const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
+    const options = { name: 'line', spec, clientId: 'limited', clock: systemClock, logger: silentLogger() };
+    const limited = new NatsBroker(options);
+    const got: number[] = [];
+    let isFull = true;
+    limited.pull({
+      stream: 'PLANT',
+      durable: 'limited',
+      ordered: false,
+      subjects: ['site.limited'],
+      isFull: () => isFull && got.length > 0,
+      handler: async (message) => void got.push(Number(message.string())),
+    });
+    const info = () => manager.consumers.info('PLANT', 'limited');
+    const sent = Array.from({ length: 1_000 }, (_, at) => at);
+    for (const number of sent) await stream.publish('site.limited', String(number));
+    try {
+      limited.start();
+      await expect.poll(() => got.length, { timeout: 20_000 }).toBe(1);
+      // The requests are complete or have expired.
+      await expect.poll(async () => (await info()).num_waiting, { timeout: 20_000 }).toBe(0);
+      expect((await info()).num_pending).toBeGreaterThan(0);
+      isFull = false;
+      await expect.poll(() => got.length, { timeout: 60_000 }).toBe(sent.length);
+      expect([got, limited.state().redelivered]).toEqual([sent, 0]);
+    } finally {
+      await limited.stop(0);
+    }
+  });
+});
+
 describe('message published to a NATS server', () => {
   let broker: NatsBroker;
   beforeAll(() => {

@@ -1,15 +1,14 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../../src/base/clock.ts';
+import { SourceStopped, StoreError } from '../../../src/base/errors.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
-import { UNSHAPED } from '../../../src/config/tags.ts';
-import { MQTT } from '../../../src/sources/mqtt/mqtt-kind.ts';
-import { Shared, type SourceKind } from '../../../src/sources/source-kind.ts';
-import { testSource } from '../../../src/sources/source-test.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
 import { StrictBroker } from './strict-broker.ts';
 
 /** Clock that is faster than the time of the test. */
@@ -29,6 +28,7 @@ beforeEach(async () => {
   server = new StrictBroker();
   port = await server.start();
   brokers = [];
+  lines = [];
   conflicts = 0;
 });
 afterEach(async () => {
@@ -36,6 +36,9 @@ afterEach(async () => {
   await server.stop();
 });
 
+/** Warnings and errors of `log`. */
+let lines: Record<string, unknown>[];
+const log = pino({ base: null, level: 'warn' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
 /** Number of reports that another client uses the client ID. */
 let conflicts: number;
 
@@ -45,21 +48,24 @@ function brokerOf(spec: Partial<BrokerSpec> = {}, at = port, clock: Clock = syst
     spec: { url: `mqtt://127.0.0.1:${at}`, version: 5, qos: 1, sessionExpiryMs: 60_000, ...spec },
     clientId: 'gw',
     clock,
-    logger: silentLogger(),
+    logger: log,
     nameTaken: () => conflicts++,
   });
   brokers.push(made);
   return made;
 }
 
-/** Subscribes, and acknowledges messages only when `confirm` is called. */
-function taker(broker: Broker, filter: string) {
+/** Subscribes, rejects messages with `errors`, and acknowledges the other messages only when `confirm` is called. */
+function taker(broker: Broker, filter: string, errors: Error[] = [], stalled?: () => void) {
   const got: string[] = [];
   const waiting: (() => void)[] = [];
-  const leave = broker.subscribe([filter], ({ payload }) => {
+  const handler = async ({ payload }: { payload: Uint8Array }) => {
+    const error = errors.shift();
+    if (error) throw error;
     got.push(Buffer.from(payload).toString());
-    return new Promise((resolve) => waiting.push(resolve));
-  });
+    await new Promise<void>((resolve) => waiting.push(resolve));
+  };
+  const leave = broker.subscribe([filter], handler, stalled ? { stalled } : {});
   const confirm = () => {
     for (const resolve of waiting.splice(0)) resolve();
   };
@@ -259,31 +265,12 @@ describe('MQTT client', () => {
       await old.stop();
     }
   });
-
-  it.each([0, 1, 2] as const)('delivers QoS %i messages', async (qos) => {
-    const one = brokerOf();
-    const got: string[] = [];
-    one.subscribe(
-      ['a'],
-      async ({ payload }) => {
-        got.push(Buffer.from(payload).toString());
-      },
-      { qos },
-    );
-    one.start();
-    await vi.waitUntil(() => server.filters.length === 1);
-    for (let n = 0; n < 50; n++) server.publish('a', `${n}`, { qos: 2 });
-    await vi.waitUntil(() => got.length === 50);
-    await vi.waitUntil(() => server.pending === 0);
-    expect([got.map(Number), server.wrong]).toEqual([Array.from({ length: 50 }, (_, n) => n), []]);
-  });
 });
 
 describe('WebSocket broker', () => {
   it.each([
     ['that refuses connections', 'ws', undefined, 'ECONNREFUSED'],
     ['that is not an HTTP server', 'ws', 'no HTTP\r\n\r\n', undefined],
-    ['that responds 404', 'ws', 'HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', undefined],
     ['that does not speak TLS', 'wss', 'no TLS\r\n\r\n', undefined],
   ] as const)('%s is retried and reported', async (_, protocol, response, problem) => {
     const away = createServer((socket) => socket.on('error', () => {}).end(response ?? ''));
@@ -300,69 +287,227 @@ describe('WebSocket broker', () => {
 });
 
 describe('two MQTT clients with one client ID', () => {
-  it('report a conflict if the broker closes their connections without a reason', async () => {
-    for (let n = 0; n < 2; n++) {
-      const one = brokerOf({}, port, FAST);
-      taker(one, 'a');
-      one.start();
-    }
-    await vi.waitUntil(() => conflicts > 1, { timeout: 20_000 });
-    expect(server.wrong).toEqual([]);
+  it('report the conflict with a hint', async () => {
+    const [one, other] = [brokerOf(), brokerOf()];
+    one.start();
+    await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+    other.start();
+    await vi.waitUntil(() => conflicts > 0, { timeout: 20_000 });
+    expect(lines).toMatchObject([
+      { event: 'broker.away', code: 'broker.name_taken', hint: expect.stringContaining('tagferry identity new') },
+    ]);
   });
 });
 
-describe('broker inspection by sources test', () => {
-  it("shows stored and new messages without using the agent's session", async () => {
+describe('MQTT log', () => {
+  it('contains fewer and fewer entries while the broker is unreachable', async () => {
+    await server.stop();
+    const one = brokerOf({}, port, FAST);
+    one.start();
+    await vi.waitUntil(() => one.state().failures >= 8, { timeout: 20_000 });
+    expect(lines.slice(0, 4).map(({ event, count }) => [event, count])).toEqual(
+      [1, 2, 4, 8].map((count) => ['broker.away', count]),
+    );
+    expect(lines[0]).toMatchObject({ code: 'ECONNREFUSED', error: expect.stringContaining('ECONNREFUSED') });
+  });
+
+  it('contains a warning about a message that cannot be stored, unless the source has stopped', async () => {
     const one = brokerOf();
-    const { got, confirm } = taker(one, 'a');
+    const errors: Error[] = [new SourceStopped(), new StoreError('full', { code: 'store.full' })];
+    const { got, confirm } = taker(one, 'a', errors);
     one.start();
     await vi.waitUntil(() => server.filters.length === 1);
-    server.publish('a', '{"v":7,"q":"bad"}', { retain: true });
-    await vi.waitUntil(() => got.length === 1);
-    let series = 0;
-    const pointOf = (topic: string, at: string) => ({
-      name: `${topic} ${at}`,
-      series: ++series,
-      everyMs: 0,
-      shaping: UNSHAPED,
-      spec: { topic, template: topic, at, status: '/q' },
-    });
-    const offline = pointOf('c', '/v');
-    const points = [
-      pointOf('a', '/v'),
-      pointOf('a', '/x'),
-      pointOf('b', '/v'),
-      { ...offline, spec: { ...offline.spec, availability: { topic: 'c/state' } } },
-    ];
-    server.publish('c/state', 'offline', { retain: true });
-    const source = { kind: 'mqtt', name: 'plant', everyMs: 0, timeFrom: 'source' } as const;
-    const spec: BrokerSpec = {
-      url: `mqtt://127.0.0.1:${port}`,
-      version: 5,
-      qos: 1,
-      sessionExpiryMs: 60_000,
-      retained: 'take',
-    };
-    const shared = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: silentLogger() });
-    await shared.set([{ name: 'plant', spec }]);
-    const context = {
-      source: { ...source, spec },
-      points,
-      intake: { draft: () => expect.fail() },
-      instance: 'test',
-      stateDir: '/nowhere',
-      brokers: await shared.inspection('plant'),
-      shared: new Shared(),
-      clock: systemClock,
-    };
-    const tested = await testSource(MQTT as SourceKind, context, 1_000, new AbortController().signal);
-    expect(tested).toMatchObject([
-      { tag: 'a', key: '/v', raw: 7, value: 7, quality: 'bad' },
-      { tag: 'a', key: '/x', raw: null, problem: 'no value at /x' },
-      { tag: 'b', key: '/v', raw: null, problem: 'no message within 1 s' },
-      { tag: 'c', key: '/v', raw: null, problem: 'device unavailable according to c/state' },
-    ]);
-    expect([got.length, one.state().connected]).toEqual([1, true]);
+    server.publish('a', '1');
+    await vi.waitUntil(() => got.length === 1, { timeout: 20_000 });
+    expect(lines).toMatchObject([{ event: 'broker.refused', code: 'store.full', count: 1 }]);
     confirm();
+  });
+});
+
+describe('early commit for a broker', () => {
+  let clock: ManualClock;
+  let wide: StrictBroker;
+  let source: ReturnType<typeof taker>;
+  let requested: number;
+  beforeEach(async () => {
+    wide = new StrictBroker({ window: 100 });
+    clock = new ManualClock();
+    requested = 0;
+    const one = brokerOf({}, await wide.start(), clock);
+    source = taker(one, 'a', [], () => requested++);
+    one.start();
+    await vi.waitUntil(() => wide.filters.length === 1);
+  });
+  afterEach(async () => {
+    await Promise.all(brokers.map((one) => one.stop(0)));
+    await wide.stop();
+  });
+
+  /** Receives a burst of messages, then nothing for `quietMs`. */
+  async function burst(messages: number, quietMs: number): Promise<void> {
+    const before = source.got.length;
+    for (let n = 0; n < messages; n++) wide.publish('a', '1');
+    await vi.waitUntil(() => source.got.length === before + messages);
+    await clock.advance(quietMs);
+  }
+
+  it('is requested if ten messages are unacknowledged and none arrives for a moment', async () => {
+    await burst(9, 1_000);
+    expect(requested).toBe(0);
+    await burst(1, 1_000);
+    expect(requested).toBe(1);
+    source.confirm();
+    await vi.waitUntil(() => wide.pending === 0);
+    await burst(9, 1_000);
+    expect(requested).toBe(1);
+  });
+
+  it('is requested at most ten times per second', async () => {
+    for (let n = 0; n < 25; n++) await burst(n === 0 ? 10 : 1, 40);
+    expect(requested).toBeGreaterThan(5);
+    expect(requested).toBeLessThanOrEqual(11);
+  });
+});
+
+describe('MQTT keep-alive', () => {
+  /** Silence after which a broker disconnects a client: 1.5 times the keep-alive (MQTT 5, 3.1.2.10). */
+  const SILENCE_MS = 45_000;
+
+  it.each([
+    { what: 'a commit takes minutes', version: 5, count: 100, isFull: false },
+    { what: 'the buffer is full', version: 5, count: 100, isFull: true },
+    // A 3.1.1 broker may send more messages than the client reads.
+    { what: 'so much is waiting that no more is read', version: 3, count: 5_000, isFull: false },
+  ] as const)('continues while $what, and the connection stays open', async ({ version, count, isFull }) => {
+    const wide = new StrictBroker({ window: 65_535 });
+    const clock = new ManualClock();
+    try {
+      const one = brokerOf({ version }, await wide.start(), clock);
+      const got: number[] = [];
+      let isStored = false;
+      const waiting: (() => void)[] = [];
+      const handler = ({ payload }: { payload: Uint8Array }) => {
+        got.push(Number(Buffer.from(payload).toString()));
+        return isStored ? Promise.resolve() : new Promise<void>((resolve) => waiting.push(resolve));
+      };
+      one.subscribe(['a'], handler, { isFull: () => isFull && !isStored && waiting.length > 0 });
+      one.start();
+      await vi.waitUntil(() => wide.filters.length === 1, { timeout: 30_000 });
+      for (let n = 0; n < count; n++) wide.publish('a', String(n));
+      await vi.waitUntil(() => waiting.length > 0, { timeout: 30_000 });
+      for (let passedMs = 0; passedMs < 5 * 60_000; passedMs += SILENCE_MS) {
+        const before = wide.pings;
+        await clock.advance(SILENCE_MS);
+        await vi.waitUntil(() => wide.pings > before, { timeout: 30_000 });
+      }
+      expect([one.state().connected, one.state().failures, wide.confirmed]).toEqual([true, 0, 0]);
+      isStored = true;
+      for (const resolve of waiting) resolve();
+      const isAcknowledged = async () => {
+        await clock.advance(1_000);
+        return wide.pending === 0;
+      };
+      await vi.waitUntil(isAcknowledged, { timeout: 40_000 });
+      expect([got, wide.wrong]).toEqual([Array.from({ length: count }, (_, n) => n), []]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await wide.stop();
+    }
+  });
+});
+
+describe('message published to an MQTT broker', () => {
+  it('is sent once the broker is connected, with its retain flag', async () => {
+    const one = brokerOf();
+    one.start();
+    await one.publish('site/alarms', '{"a":1}', { retain: true });
+    expect(server.published).toEqual([{ topic: 'site/alarms', payload: '{"a":1}', retain: true }]);
+  });
+
+  it('fails with a retryable error if the broker is not connected or the connection ends', async () => {
+    await server.stop();
+    const away = brokerOf();
+    away.start();
+    await expect(away.publish('t', 'x')).rejects.toMatchObject({ code: 'broker.away', retryable: true });
+    server = new StrictBroker();
+    server.unanswered.add('publish');
+    const one = brokerOf({}, await server.start());
+    one.start();
+    const sending = one.publish('t', 'x');
+    sending.catch(() => {});
+    await vi.waitUntil(() => server.heldPublishes.length === 1, { timeout: 20_000 });
+    server.cut();
+    await expect(sending).rejects.toMatchObject({ code: 'broker.publish', retryable: true });
+  });
+
+  it('is not sent if `beforeSend` throws', async () => {
+    const one = brokerOf();
+    one.start();
+    const beforeSend = () => {
+      throw new Error(`connected: ${one.state().connected}`);
+    };
+    await expect(one.publish('t', 'x', { beforeSend })).rejects.toThrow('connected: true');
+    await one.publish('t', 'y');
+    expect(server.published.map(({ payload }) => payload)).toEqual(['y']);
+  });
+
+  it("is rejected if it exceeds the broker's packet limit or has an invalid topic, and the connection stays open", async () => {
+    const limited = new StrictBroker({ maximumPacketSize: 2_000 });
+    const one = brokerOf({}, await limited.start());
+    one.start();
+    const tooLarge = one.publish('t', Buffer.alloc(2_000));
+    await expect(tooLarge).rejects.toMatchObject({ code: 'broker.too_large', retryable: false });
+    await expect(one.publish('a/#', 'x')).rejects.toMatchObject({ code: 'broker.topic', retryable: false });
+    await one.publish('t', Buffer.alloc(1_900));
+    expect(one.state()).toMatchObject({ connected: true, failures: 0 });
+    await one.stop(0);
+    await limited.stop();
+  });
+
+  it('is rejected if tags.yaml does not contain the broker', async () => {
+    const all = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: silentLogger() });
+    await expect(all.publish('none', 't', 'x')).rejects.toMatchObject({ code: 'broker.unknown' });
+  });
+
+  it('without a response counts towards the receive maximum until the broker acknowledges it', async () => {
+    const slow = new StrictBroker({ receiveMaximum: 2 });
+    slow.unanswered.add('publish');
+    try {
+      const one = brokerOf({}, await slow.start());
+      one.start();
+      await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+      const given = new AbortController();
+      const left = [1, 2].map((n) => one.publish('a', `${n}`, { signal: given.signal }));
+      await vi.waitUntil(() => slow.heldPublishes.length === 2);
+      given.abort();
+      await Promise.allSettled(left);
+      // Both are still unacknowledged, although their callers are no longer waiting.
+      const third = one.publish('a', '3');
+      const withdrawn = new AbortController();
+      const fourth = one.publish('a', '4', { signal: withdrawn.signal });
+      withdrawn.abort();
+      await expect(fourth).rejects.toThrow();
+      expect(slow.heldPublishes.length).toBe(2);
+      slow.unanswered.clear();
+      slow.confirmHeld();
+      await third;
+      await Promise.all([5, 6, 7, 8].map((n) => one.publish('a', `${n}`)));
+      expect([slow.wrong, one.state().failures]).toEqual([[], 0]);
+    } finally {
+      await Promise.all(brokers.map((one) => one.stop(0)));
+      await slow.stop();
+    }
+  });
+});
+
+describe('broker address', () => {
+  it('never exposes its password in errors or status', async () => {
+    const url = 'http://user:geheim@127.0.0.1';
+    expect(() => brokerOf({ url })).toThrow(expect.objectContaining({ code: 'broker.address' }));
+    expect(() => brokerOf({ url })).not.toThrow('geheim');
+    const one = brokerOf({ url: `mqtt://user:ge%20heim@127.0.0.1:${port}` });
+    one.start();
+    await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+    expect(JSON.stringify(one.state())).not.toContain('heim');
   });
 });

@@ -23,7 +23,7 @@ interface Session {
 
 /**
  * Strict broker: in-flight window of 20, lowest free packet id (so ids are reused immediately), redelivery with DUP when a
- * session is resumed, persistent sessions, retained messages, shared subscriptions. Records protocol errors of clients.
+ * session is resumed, persistent sessions, retained messages. Records protocol errors of clients.
  */
 export class StrictBroker {
   readonly #window: number;
@@ -35,7 +35,6 @@ export class StrictBroker {
   readonly #sessions = new Map<string, Session>();
   readonly #retained = new Map<string, Delivery>();
   readonly #sockets = new Set<Socket>();
-  readonly #turn = new Map<string, number>();
   /** Subscribed (+) and unsubscribed (-) filters, in order of arrival. */
   readonly asked: string[] = [];
   /** Protocol errors of clients. */
@@ -43,14 +42,12 @@ export class StrictBroker {
   redelivered = 0;
   confirmed = 0;
   pings = 0;
-  /** Maximum number of unacknowledged messages of one client. */
-  mostUnconfirmed = 0;
-  /** Sends nothing, like a broker whose network cable is unplugged. */
-  isMute = false;
   /** Filters that are rejected. */
   readonly forbidden = new Set<string>();
   /** Filters whose SUBSCRIBE closes the connection. */
   readonly closesOn = new Set<string>();
+  /** Filters whose SUBSCRIBE has no response. */
+  readonly silentOn = new Set<string>();
   /** Number of connections. */
   connections = 0;
 
@@ -132,23 +129,9 @@ export class StrictBroker {
   ): void {
     const delivery = { topic, payload, qos, retain: false };
     if (retain) this.#retained.set(topic, { ...delivery, retain: true });
-    const groups = new Map<string, Session[]>();
     for (const session of this.#sessions.values()) {
-      let granted: number | undefined;
-      for (const [filter, max] of session.filters) {
-        const [, group, rest] = /^\$share\/([^/]+)\/(.*)$/.exec(filter) ?? [];
-        if (!fits(rest ?? filter, topic)) continue;
-        if (group === undefined) granted = Math.max(granted ?? 0, max);
-        else groups.set(`${group} ${rest}`, [...(groups.get(`${group} ${rest}`) ?? []), session]);
-      }
-      if (granted !== undefined) this.#deliver(session, { ...delivery, qos: Math.min(qos, granted) as 0 | 1 | 2 });
-    }
-    for (const [group, members] of groups) {
-      const there = members.filter(({ socket }) => socket !== undefined);
-      const among = there.length > 0 ? there : members;
-      const turn = this.#turn.get(group) ?? 0;
-      this.#turn.set(group, turn + 1);
-      this.#deliver(among[turn % among.length]!, delivery);
+      const granted = [...session.filters].filter(([filter]) => fits(filter, topic)).map(([, max]) => max);
+      if (granted.length > 0) this.#deliver(session, { ...delivery, qos: Math.min(qos, ...granted) as 0 | 1 | 2 });
     }
   }
 
@@ -168,14 +151,13 @@ export class StrictBroker {
         let messageId = 1;
         while (session.unconfirmed.has(messageId)) messageId++;
         session.unconfirmed.set(messageId, { ...next, isReleased: false });
-        this.mostUnconfirmed = Math.max(this.mostUnconfirmed, session.unconfirmed.size);
         this.#send(session, { cmd: 'publish', dup: false, messageId, ...next });
       }
     }
   }
 
   #send(session: Session, packet: object): void {
-    if (this.isMute || !session.socket?.writable) return;
+    if (!session.socket?.writable) return;
     session.socket.write(mqtt.generate(packet as Packet, { protocolVersion: session.version }));
   }
 
@@ -213,7 +195,8 @@ export class StrictBroker {
       return undefined;
     }
     const before = this.#sessions.get(packet.clientId);
-    before?.socket?.destroy();
+    if (before?.version === 5) this.#send(before, { cmd: 'disconnect', reasonCode: 0x8e });
+    before?.socket?.end();
     if (packet.clean) this.#sessions.delete(packet.clientId);
     const known = packet.clean ? undefined : before;
     const session = known ?? { filters: new Map(), queue: [], unconfirmed: new Map(), socket, version, allowed: 0 };
@@ -304,6 +287,7 @@ export class StrictBroker {
       session.socket?.destroy();
       return;
     }
+    if (subscriptions.some(({ topic }) => this.silentOn.has(topic))) return;
     const granted = subscriptions.map(({ topic, qos, rh }) => {
       this.asked.push(`+${topic}`);
       if (this.forbidden.has(topic)) return session.version === 5 ? 0x87 : 0x80;
@@ -312,7 +296,7 @@ export class StrictBroker {
       return qos;
     });
     this.#send(session, { cmd: 'suback', messageId, granted });
-    for (const filter of fresh.filter((one) => !one.startsWith('$share/'))) {
+    for (const filter of fresh) {
       for (const [topic, delivery] of this.#retained) if (fits(filter, topic)) this.#deliver(session, delivery);
     }
   }
