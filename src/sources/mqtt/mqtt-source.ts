@@ -51,7 +51,7 @@ export class MqttSource implements RunningSource {
     this.#notes = notes;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
     this.#availabilityTopics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
-    this.#byTopic = new Map<string, Point<MessageValue>[]>([
+    this.#byTopic = new Map<string, readonly Point<MessageValue>[]>([
       ...this.#availabilityTopics.map((topic) => [topic, []] as const),
       ...Map.groupBy(points, ({ spec }) => spec.topic),
     ]);
