@@ -81,13 +81,18 @@ export interface GateOptions {
   readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
   /** Latest sent values, by series, which the gate continues and updates. Default: none. */
-  sent?: Map<number, LastSent>;
+  sent?: Map<number, Sent>;
   /** Returns the display name of a series that the source does not list. */
   nameOf?: (series: number) => string | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
   /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
   repeats?: boolean;
+}
+
+interface Sent extends LastSent {
+  /** Timestamp from the source; NaN if the value has the arrival time. */
+  ownMs: number;
 }
 
 /** Timestamp of a reading. */
@@ -152,7 +157,7 @@ export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
   readonly #times: ValueTimes;
-  readonly #sent: Map<number, LastSent>;
+  readonly #sent: Map<number, Sent>;
   #open: Batch | undefined;
   #written: Batch | undefined;
   /** Batches on disk that wait for rule transitions. */
@@ -327,7 +332,7 @@ export class Gate implements Supply {
 
   /**
    * With `on_failure: bad`, a failure sends the latest value again with the status bad, and with the time of the reading
-   * or, if it is unknown, the current time.
+   * or, if it is unknown, the current time. The time is later than that of the value, which can be ahead of the clock.
    */
   #fail(
     reading: { point: Point; count?: number; isUnavailable?: true } & ReadingTime &
@@ -347,6 +352,7 @@ export class Gate implements Supply {
       if (arrival === 'unknown') return;
       timeMs = arrival?.(point.series);
     }
+    if ((timeMs ?? now.wallMs) <= sent.ownMs) timeMs = sent.ownMs + 1;
     this.#add(point, sent.value, timeMs, 'bad', now);
   }
 
@@ -485,11 +491,13 @@ export class Gate implements Supply {
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs });
+    const ownMs = isOwn ? timeMs : Number.NaN;
+    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs, ownMs });
     else {
       sent.value = value;
       sent.isBad = isBad;
       sent.atMs = nowMs;
+      sent.ownMs = ownMs;
     }
     committer.offer(this, 1);
   }

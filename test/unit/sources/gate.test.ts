@@ -99,6 +99,22 @@ describe('source gate', () => {
       [8, 0],
     ]);
   });
+
+  it('resends the previous value after its own timestamp, which can be ahead of the clock', async () => {
+    const { gate, point, take, sink, clock } = gateWith({ onFailure: 'bad' });
+    const aheadMs = clock.wallMs() + 5_000;
+    await take(7, aheadMs);
+    await gate.write([{ point, failure: undefined }]);
+    await take(8, aheadMs + 10);
+    await gate.write([{ point, failure: 'no number', timeMs: aheadMs }]);
+    const stored = sink.stored.map(({ value, status, timeMs }) => [value, status, timeMs - aheadMs]);
+    expect(stored).toEqual([
+      [7, 0, 0],
+      [7, 3, 1],
+      [8, 0, 10],
+      [8, 3, 11],
+    ]);
+  });
 });
 
 /** Committer over a store whose commits end when the test says so. */
