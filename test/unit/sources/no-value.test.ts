@@ -71,6 +71,10 @@ describe('codes for "no value"', () => {
     ],
     ['register: holding 7, range: [5, 5]', 'range [5, 5] must begin with the lower value'],
     ['register: holding 7, range: [5]', 'is not a list of the lowest and the highest value'],
+    [
+      'register: holding 7, max_silence: 10m',
+      'max_silence has no effect without deadband or on_change, add one of them, such as on_change: true',
+    ],
     ['register: holding 7, scale_register: coil 3', 'scale_register "coil 3" is a single bit'],
     ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with single bits'],
     ['register: holding 7, scale_register: holding 7', 'scale_register "holding 7" is the register of the value'],
@@ -101,6 +105,9 @@ describe('codes for "no value"', () => {
         expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
       ]);
     }
+    expect(codesOf('topic: a, no_value: [-9999, sunspec]', mqtt)).toEqual([
+      expect.stringMatching(/tags.yaml:2: .*no_value "sunspec" .*only Modbus sources support, use a number .* -9999$/),
+    ]);
   });
 
   it('are read as bit patterns under `like` and behind an alias', () => {
