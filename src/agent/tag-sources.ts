@@ -168,7 +168,7 @@ export class TagSources {
       targets: rules.targetsOf(configured.spec, point.spec),
       point,
       source: running.source,
-      gate: running.gate,
+      status: running.gate.status,
     };
   }
 

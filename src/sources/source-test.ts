@@ -8,7 +8,7 @@ import { silentLogger } from '../base/logger.ts';
 import type { Committer, Supply } from '../buffer/client/committer.ts';
 import type { Source } from '../config/tags.ts';
 import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
-import { type RawReading, shape } from './intake/shaping.ts';
+import type { RawReading } from './intake/shaping.ts';
 import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
 import type { SourceContext, SourceKind } from './source-kind.ts';
@@ -124,23 +124,21 @@ export async function listenTo(
 }
 
 export function testedReport(
-  { name, spec }: Pick<Source, 'name' | 'spec'>,
+  { name: source, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, exponent, timeMs, quality = 'good', warning, problem, hint }: ObservedReading,
+  { point, raw, value, timeMs, quality = 'good', warning, problem = 'not read', hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
   const address = kind.addressOf?.(spec, point.spec) ?? null;
-  const report = { source: name, tag, key, address, raw: raw ?? null, warning: warning ?? null };
-  const shaped =
-    raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
-  if ('problem' in shaped) {
-    return { ...report, value: null, timestamp: null, quality: null, problem: shaped.problem, hint: hint ?? null };
+  const report = { source, tag, key, address, raw: raw ?? null, warning: warning ?? null };
+  if (value === undefined) {
+    return { ...report, value: null, timestamp: null, quality: null, problem, hint: hint ?? null };
   }
   const timestamp = new Date(timeMs ?? clock.wallMs()).toISOString();
-  return { ...report, value: shaped.value, timestamp, quality, problem: null, hint: null };
+  return { ...report, value, timestamp, quality, problem: null, hint: null };
 }
 
 /** Committer that stores nothing, so that a test confirms nothing to devices, brokers and files. */

@@ -183,17 +183,19 @@ tags:
     expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
   });
 
-  it('are reported as the problem by a source test', () => {
-    const { point, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
-    const tested = (raw: number, exponent = 0) =>
-      testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);
-    expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
-    const replaced = { point, raw: 1, warning: 'time of arrival used: timestamp is before 2000' };
-    expect(testedReport({ name: 's', spec: {} }, {} as SourceKind, replaced, clock)).toMatchObject({
-      value: 1,
-      warning: 'time of arrival used: timestamp is before 2000',
-    });
-    expect(tested(7, -1)).toMatchObject({ raw: 7, value: 0.7, problem: null });
+  it('are reported as the problem by a source test', async () => {
+    const { point, gate, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
+    const tested = async (raw: number, more: object = {}) => {
+      const listening = listenTo(gate.status, [point], clock, 1_000, new AbortController().signal);
+      gate.record([{ point, raw, ...more }]);
+      await clock.advance(1_000);
+      const [reading] = await listening;
+      return testedReport({ name: 's', spec: {} }, {} as SourceKind, reading!, clock);
+    };
+    expect(await tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
+    const warning = 'time of arrival used: timestamp is before 2000';
+    expect(await tested(1, { warning })).toMatchObject({ value: 1, warning });
+    expect(await tested(7, { exponent: -1 })).toMatchObject({ raw: 7, value: 0.7, problem: null });
   });
 
   it('are reported by a source test for silent values if they were rejected without a reading', async () => {
