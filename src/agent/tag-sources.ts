@@ -203,7 +203,7 @@ export class TagSources {
 
   /** Returns whether the running source accepts the configuration without a restart. */
   async #update(running: Running, source: Source, configuration: string): Promise<boolean> {
-    if (!running.gate.usesTimesOf(source)) return false;
+    if (running.gate.timeFrom !== source.timeFrom) return false;
     const context = this.#contextOf(source, running.gate);
     if (!(await running.source.follow?.(context))) return false;
     running.configuration = configuration;

@@ -27,7 +27,6 @@ import {
   STATUS_MASK,
   ValueColumns,
 } from '../../buffer/format/value-columns.ts';
-import type { Source } from '../../config/tags.ts';
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
@@ -102,7 +101,7 @@ interface ReadingTime {
   /** Unit of a numeric timestamp, in milliseconds. */
   msOfUnit?: number | undefined;
   /** Returns the hint for a timestamp in another unit. */
-  unitFix?: (unit: TimeUnit) => string;
+  unitFix?: ((unit: TimeUnit) => string) | undefined;
   /**
    * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is rejected.
    * Default: the arrival time.
@@ -120,16 +119,20 @@ export type Reading = { point: Point } & (
       /** Problem with the timestamp, shown by a test. */
       warning?: string;
     } & ReadingTime)
-  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
+  /**
+   * Data that arrived but is not a measurement; counted and logged here. Default of `fault`: `not_a_number`. `count`:
+   * number of readings.
+   */
   | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
   /**
-   * The value could not be read. `undefined` if no data arrived. `isUnavailable`: whether the latest value is sent with
-   * the status bad regardless of `on_failure`.
+   * The value could not be read; counted and logged by the source. `undefined` if no data arrived. `isUnavailable`:
+   * whether the latest value is sent with the status bad regardless of `on_failure`.
    */
   | ({ failure: string | undefined; hint?: string | undefined; count?: number; isUnavailable?: true } & ReadingTime)
   /** Data that arrived without the value, which is not a failure. `isAlone`: whether it contains no other value. */
   | { absent: string; isAlone: boolean }
 );
+type NumberReading = Extract<Reading, { raw: RawReading }>;
 
 const MAX_WAITING = 20_000;
 /** Interval between checks whether the values of other sources have been committed. */
@@ -168,18 +171,16 @@ export class Gate implements Supply {
   /** Whether the latest commit failed. */
   #hasFailed = false;
   readonly status: SourceStatus;
+  /** Which timestamps are used. */
+  readonly timeFrom: GateOptions['timeFrom'];
 
   constructor(options: GateOptions) {
     this.#options = options;
     this.#sent = options.sent ?? new Map();
     this.#trouble = new TroubleLog(options.log, options.clock);
     this.status = options.status;
+    this.timeFrom = options.timeFrom;
     this.#times = options.times ?? new ValueTimes();
-  }
-
-  /** Returns whether this gate assigns times according to the configuration of the source. */
-  usesTimesOf({ timeFrom }: Pick<Source, 'timeFrom'>): boolean {
-    return this.#options.timeFrom === timeFrom;
   }
 
   /** Number of values waiting for the disk. */
@@ -202,19 +203,13 @@ export class Gate implements Supply {
     }
   }
 
-  /** Returns the latest value received since the source was opened, even if it was not sent. */
-  latestOf({ series }: Pick<Point, 'series'>): number | undefined {
-    return this.status.latestOf(series);
-  }
-
   /**
    * Adds readings and notes to the open batch. Resolves when they are on disk together with all values to which they
    * were compared. Rejects if the source stops first, or with the `StoreError` if senders repeat their requests.
    */
   write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
     if (readings.length > 0) {
-      const { clock, stamps } = this.#options;
-      const now = { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
+      const now = this.#now();
       for (const reading of readings) this.#accept(reading, now);
     }
     if (notes.length > 0 && !this.#isStopped) {
@@ -261,28 +256,30 @@ export class Gate implements Supply {
     return this.write([], notes);
   }
 
+  #now(): Now {
+    const { clock, stamps } = this.#options;
+    return { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
+  }
+
   #accept(reading: Reading, now: Now): void {
     if ('absent' in reading) {
       this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
-      return;
+    } else if ('problem' in reading) {
+      this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
+    } else if ('failure' in reading) {
+      this.#fail(reading, reading.failure, undefined, now);
+    } else {
+      const shaped = shape(reading.raw, reading.point, reading.exponent);
+      if ('problem' in shaped) this.#fail(reading, shaped.problem, shaped.fault, now);
+      else this.#acceptNumber(reading, shaped, now);
     }
-    if (!('raw' in reading)) {
-      if ('problem' in reading) this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
-      else this.#fail(reading, reading.failure, undefined, now);
-      return;
-    }
-    const { point, raw, quality } = reading;
-    const shaped = shape(raw, point, reading.exponent);
-    if ('problem' in shaped) {
-      this.#fail(reading, shaped.problem, shaped.fault, now);
-      return;
-    }
-    const { number, value } = shaped;
-    let { timeMs } = reading;
-    let { warning } = reading;
-    if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
-      const { msOfUnit, unitFix, arrival } = reading;
-      const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
+  }
+
+  #acceptNumber(reading: NumberReading, { number, value }: { number: number; value: number }, now: Now): void {
+    const { point, quality, arrival } = reading;
+    let { timeMs, warning } = reading;
+    const problem = this.#problemOf(reading, now);
+    if (problem !== undefined) {
       if (arrival === 'unknown') {
         this.status.rejectTime(point, problem);
         return;
@@ -291,26 +288,31 @@ export class Gate implements Supply {
       timeMs = arrival?.(point.series);
       warning = `time of arrival used: ${problem}`;
     }
-    const observed = warning === undefined ? reading : { ...reading, timeMs, warning };
-    this.status.recordNumber(observed, value, now.ms);
+    this.status.recordNumber(warning === undefined ? reading : { ...reading, timeMs, warning }, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
   }
 
+  /** Returns why the timestamp of a reading is implausible; `undefined` if it is plausible or not used. */
+  #problemOf({ timeMs, msOfUnit, unitFix }: ReadingTime, { wallMs }: Now): string | undefined {
+    if (timeMs === undefined || this.timeFrom === 'arrival' || this.#times.isPlausible(timeMs, wallMs))
+      return undefined;
+    return this.#times.problemOf(timeMs, wallMs, msOfUnit, unitFix);
+  }
+
   /** Reports an implausible timestamp that was replaced with the arrival time. */
   reportReplaced(problem: string, value?: string): void {
-    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
+    if (this.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
   }
 
   /** Reports a timestamp without a UTC offset that is probably local time. */
   reportMissingZone(problem: string): void {
-    if (this.#options.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+    if (this.timeFrom === 'source') this.status.warn('zoneMissing', problem);
   }
 
   /** Returns whether the timestamp of a live value is plausible. */
   isPlausible(timeMs: number): boolean {
-    const { stamps, clock } = this.#options;
-    return this.#times.isPlausible(timeMs, stamps.nowMs(clock));
+    return this.#times.isPlausible(timeMs, this.#now().wallMs);
   }
 
   /**
@@ -318,9 +320,7 @@ export class Gate implements Supply {
    * not used. For the other arguments, see `ValueTimes.problemOf`.
    */
   problemOfTime(timeMs: number, msOfUnit?: number, unitFix?: (unit: TimeUnit) => string): string | undefined {
-    const { stamps, clock, timeFrom } = this.#options;
-    if (timeFrom === 'arrival' || this.isPlausible(timeMs)) return undefined;
-    return this.#times.problemOf(timeMs, stamps.nowMs(clock), msOfUnit, unitFix);
+    return this.#problemOf({ timeMs, msOfUnit, unitFix }, this.#now());
   }
 
   /** Rejects a past value if its timestamp is implausible. Returns whether the value was rejected. */
@@ -348,7 +348,7 @@ export class Gate implements Supply {
     const sendsBad = point.shaping.onFailure === 'bad' || isUnavailable;
     if (!sendsBad || sent === undefined || sent.isBad) return;
     let { timeMs } = reading;
-    if (timeMs !== undefined && !this.#times.isPlausible(timeMs, now.wallMs)) {
+    if (this.#problemOf(reading, now) !== undefined) {
       if (arrival === 'unknown') return;
       timeMs = arrival?.(point.series);
     }
@@ -476,9 +476,9 @@ export class Gate implements Supply {
     { ms: nowMs, wallMs }: Now,
   ): void {
     if (this.#isStopped) return;
-    const { stamps, timeFrom, committer, watch } = this.#options;
+    const { stamps, committer, watch } = this.#options;
     const { series, shaping } = point;
-    const isOwn = timeMs !== undefined && timeFrom === 'source';
+    const isOwn = timeMs !== undefined && this.timeFrom === 'source';
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';

@@ -27,12 +27,12 @@ function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source'
 describe('source gate', () => {
   it('returns the latest value received, even if it was not sent', async () => {
     const { gate, point, take, values } = gateWith({ deadband: { units: 10 }, onFailure: 'bad' });
-    expect(gate.latestOf(point)).toBeUndefined();
+    expect(gate.status.latestOf(point.series)).toBeUndefined();
     await take(20);
     await take(29);
-    expect([gate.latestOf(point), values()]).toEqual([29, [20]]);
+    expect([gate.status.latestOf(point.series), values()]).toEqual([29, [20]]);
     await gate.write([{ point, failure: undefined }]);
-    expect([gate.latestOf(point), values()]).toEqual([29, [20, 20]]);
+    expect([gate.status.latestOf(point.series), values()]).toEqual([29, [20, 20]]);
   });
 
   it('assigns unique timestamps within each series, and keeps timestamps from the source', async () => {
