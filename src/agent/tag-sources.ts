@@ -196,8 +196,7 @@ export class TagSources {
       );
     }
     const { gate, points } = running;
-    running.source.poll?.();
-    const values = await listenTo(gate.status, points, clock, waitMs, signal);
+    const values = await listenTo(gate.status, points, clock, waitMs, signal, () => running.source.poll?.());
     return values.map((value) => testedReport(source, kind, value, clock));
   }
 

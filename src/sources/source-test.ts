@@ -11,7 +11,7 @@ import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
 import type { RawReading } from './intake/shaping.ts';
 import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
-import type { SourceContext, SourceKind } from './source-kind.ts';
+import type { RunningSource, SourceContext, SourceKind } from './source-kind.ts';
 import { type ObservedReading, rejectedText, SourceStatus } from './status.ts';
 
 export interface TestedReport {
@@ -52,36 +52,31 @@ export async function testSource(
   const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
   const committer = new NoCommits();
   const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), times, clock, log });
-  const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
+  const reportOf = (reading: ObservedReading) => testedReport(source, kind, reading, clock);
+  let opened: RunningSource | undefined;
   try {
-    const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
-    return tested.map((one) => testedReport(source, kind, one, clock));
+    const full: SourceContext = { ...context, gate, status, isTest: true, notes: async () => new Map(), log };
+    opened = await kind.open(full as SourceContext<never, never>);
+    const begin = () => {
+      opened!.start();
+      brokers.start();
+    };
+    const limitMs = status.isPolled ? POLL_MS : waitMs;
+    return (await listenTo(status, points, clock, limitMs, signal, begin)).map(reportOf);
   } catch (error) {
     signal.throwIfAborted();
     const hint = error instanceof TagferryError ? error.hint : undefined;
-    return points.map((point) => testedReport(source, kind, { point, problem: messageOf(error), hint }, clock));
+    return points.map((point) => reportOf({ point, problem: messageOf(error), hint }));
   } finally {
+    await opened?.stop(true);
+    await gate.stop();
     await brokers.set([]);
   }
 }
 
-async function openAndListen(kind: SourceKind, context: SourceContext, waitMs: number, signal: AbortSignal) {
-  const { points, gate, status, clock, brokers } = context;
-  const listening = listenTo(status, points, clock, waitMs, signal);
-  const source = await kind.open(context as SourceContext<never, never>);
-  try {
-    source.start();
-    brokers.start();
-    return await listening;
-  } finally {
-    await source.stop(true);
-    await gate.stop();
-  }
-}
-
 /**
- * Waits until every value has a reading or `waitMs` has elapsed. If the source is polled, a failure is also a result,
- * because each value is read once.
+ * Calls `begin`, and waits until every value has a reading or `waitMs` has elapsed. If the source is polled, a failure
+ * is also a result, because each value is read once.
  */
 export async function listenTo(
   status: SourceStatus,
@@ -89,6 +84,7 @@ export async function listenTo(
   clock: Clock,
   waitMs: number,
   signal: AbortSignal,
+  begin = () => {},
 ): Promise<ObservedReading[]> {
   const read = new Map<number, ObservedReading>();
   const finished = new Set<number>();
@@ -102,6 +98,7 @@ export async function listenTo(
     if (points.every((point) => finished.has(point.series))) enough.abort();
   });
   try {
+    begin();
     if (points.length > 0) await clock.sleep(waitMs, AbortSignal.any([signal, enough.signal])).catch(() => {});
   } finally {
     stop();

@@ -186,8 +186,8 @@ tags:
   it('are reported as the problem by a source test', async () => {
     const { point, gate, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
     const tested = async (raw: number, more: object = {}) => {
-      const listening = listenTo(gate.status, [point], clock, 1_000, new AbortController().signal);
-      gate.record([{ point, raw, ...more }]);
+      const begin = () => gate.record([{ point, raw, ...more }]);
+      const listening = listenTo(gate.status, [point], clock, 1_000, new AbortController().signal, begin);
       await clock.advance(1_000);
       const [reading] = await listening;
       return testedReport({ name: 's', spec: {} }, {} as SourceKind, reading!, clock);
