@@ -5,7 +5,7 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, StoreError, TagferryError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
-import type { Committer, Supply } from '../buffer/client/committer.ts';
+import type { Supply } from '../buffer/client/committer.ts';
 import type { Source } from '../config/tags.ts';
 import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
 import type { RawReading } from './intake/shaping.ts';
@@ -38,6 +38,7 @@ export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isT
 
 /** Time limit for one poll of all values, in milliseconds. */
 const POLL_MS = 60_000;
+const NOT_STORED = { code: 'source.test', retryable: false };
 
 /** Opens a source, waits until every value has arrived or `waitMs` has elapsed, and closes the source. */
 export async function testSource(
@@ -50,7 +51,17 @@ export async function testSource(
   const log = silentLogger();
   const isPolled = !kind.reportsOnlyChanges;
   const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
-  const committer = new NoCommits();
+  let supply: Supply | undefined;
+  // Stores nothing, so that a test confirms nothing to devices, brokers and files.
+  const committer = {
+    isClosed: false,
+    isFullFor: () => false,
+    offer: (offered: Supply) => {
+      supply = offered;
+    },
+    /** Called when the test ends: rejects the waiting readings. */
+    commitSoon: () => supply?.pull()?.failed(new StoreError('nothing is stored in a test', NOT_STORED)),
+  };
   const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), times, clock, log });
   const reportOf = (reading: ObservedReading) => testedReport(source, kind, reading, clock);
   let opened: RunningSource | undefined;
@@ -136,25 +147,4 @@ export function testedReport(
   }
   const timestamp = new Date(timeMs ?? clock.wallMs()).toISOString();
   return { ...report, value, timestamp, quality, problem: null, hint: null };
-}
-
-/** Committer that stores nothing, so that a test confirms nothing to devices, brokers and files. */
-class NoCommits implements Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'> {
-  readonly isClosed = false;
-  #supply: Supply | undefined;
-
-  offer(supply: Supply): void {
-    this.#supply = supply;
-  }
-
-  isFullFor(): boolean {
-    return false;
-  }
-
-  /** Called when the test ends: rejects the waiting readings. */
-  commitSoon(): void {
-    this.#supply
-      ?.pull()
-      ?.failed(new StoreError('nothing is stored in a test', { code: 'source.test', retryable: false }));
-  }
 }

@@ -168,8 +168,6 @@ export class Gate implements Supply {
   /** Size of the previous batch, used as the initial capacity of the next batch. */
   #room = 0;
   #isStopped = false;
-  /** Whether the latest commit failed. */
-  #hasFailed = false;
   readonly status: SourceStatus;
   /** Which timestamps are used. */
   readonly timeFrom: GateOptions['timeFrom'];
@@ -262,16 +260,16 @@ export class Gate implements Supply {
   }
 
   #accept(reading: Reading, now: Now): void {
-    if ('absent' in reading) {
-      this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
+    if ('raw' in reading) {
+      const shaped = shape(reading.raw, reading.point, reading.exponent);
+      if ('problem' in shaped) this.#fail(reading, shaped.problem, shaped.fault, now);
+      else this.#acceptNumber(reading, shaped, now);
     } else if ('problem' in reading) {
       this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
     } else if ('failure' in reading) {
       this.#fail(reading, reading.failure, undefined, now);
     } else {
-      const shaped = shape(reading.raw, reading.point, reading.exponent);
-      if ('problem' in shaped) this.#fail(reading, shaped.problem, shaped.fault, now);
-      else this.#acceptNumber(reading, shaped, now);
+      this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
     }
   }
 
@@ -368,13 +366,9 @@ export class Gate implements Supply {
     this.#options.committer.commitSoon();
   }
 
-  /**
-   * Accepts no more values. Resolves when the accepted ones are on disk; if the store is rejecting values, rejects the
-   * waiting ones first.
-   */
+  /** Accepts no more values. Resolves when the accepted ones are on disk, or their next commit has failed. */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    if (this.#hasFailed) this.#rejectOpen(new SourceStopped());
     if (this.#open) this.commitSoon();
     for (const batch of this.#observed) this.#limit(batch);
     await Promise.allSettled([this.#committed(), ...[...this.#observed].map(({ done }) => done)]);
@@ -402,7 +396,6 @@ export class Gate implements Supply {
     const { status, clock, countIngested, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
-    this.#hasFailed = false;
     this.#trouble.recovered('source.store_refused', { source }, 'source values accepted again');
     if (values > 0) {
       status.stored += values;
@@ -439,33 +432,23 @@ export class Gate implements Supply {
   #failed(batch: Batch, failure: StoreError): void {
     const { status, repeats, committer } = this.#options;
     this.#written = undefined;
-    this.#hasFailed = true;
     const fields = { source: status.name, code: failure.code, error: failure.message };
     if (repeats) {
       batch.reject(failure);
       return;
     }
     this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
-    if (this.#isStopped) {
-      this.#reject(batch, failure);
-      this.#rejectOpen(failure);
-      return;
-    }
     const { length } = batch.columns;
     if (this.#open) batch.absorb(this.#open);
+    this.#open = undefined;
+    if (this.#isStopped) {
+      // Later values must not be compared with values that are not on disk.
+      for (const series of batch.columns.series.subarray(0, batch.columns.length)) this.#sent.delete(series);
+      batch.reject(failure);
+      return;
+    }
     this.#open = batch;
     committer.offer(this, length);
-  }
-
-  #rejectOpen(error: Error): void {
-    if (this.#open) this.#reject(this.#open, error);
-    this.#open = undefined;
-  }
-
-  /** Rejects a batch whose values will not be on disk, so that later values are not compared with them. */
-  #reject({ columns, reject }: Batch, error: Error): void {
-    for (const series of columns.series.subarray(0, columns.length)) this.#sent.delete(series);
-    reject(error);
   }
 
   #add(

@@ -250,16 +250,19 @@ describe('write to a gate', () => {
     expect(second.is).toBe('stored');
   });
 
-  it('rejects if the source stops while the store is failing', async () => {
+  it('rejects if the source stops and its last commit fails', async () => {
     const { clock, commits, gateOf, say, stateOf } = committing();
     const gate = gateOf();
     const write = stateOf(say(gate, 1));
     await clock.advance(0);
     commits[0]!.end(DISK_FULL);
     await clock.advance(0);
-    await gate.stop();
+    const stopped = stateOf(gate.stop());
+    await clock.advance(1_000);
+    expect([write.is, stopped.is, commits[1]!.values]).toEqual(['waiting', 'waiting', [1]]);
+    commits[1]!.end(DISK_FULL);
     await clock.advance(2_000);
-    expect([write.is, commits.slice(1).flatMap(({ values }) => values)]).toEqual(['source.stopped', []]);
+    expect([write.is, stopped.is, commits.length]).toEqual(['buffer.disk-full', 'stored', 2]);
   });
 });
 
