@@ -17,7 +17,7 @@ const BYTES_OF_WRITTEN_VALUE = 80;
 const MAX_LISTED = 100;
 
 /** Handling of timestamps of live values. */
-export interface LiveTimes {
+interface LiveTimes {
   /** Time zone of timestamps without a UTC offset. Default: UTC. */
   zone: string | undefined;
   /** Gets a report on each timestamp that is replaced with the arrival time, or is probably local time. */
