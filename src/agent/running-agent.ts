@@ -27,7 +27,7 @@ import { silentTargetNotes } from '../reactions/engine/targets.ts';
 import { placeRules } from '../reactions/values/value-rules.ts';
 import { SOURCE_KINDS } from '../sources/kinds.ts';
 import { certificatesInUse } from '../sources/status.ts';
-import type { Writer } from '../sources/writes/writer.ts';
+import { Writer } from '../sources/writes/writer.ts';
 import { fillValuesPath, PostAddresses } from '../uplink/post-address.ts';
 import type { Uplink } from '../uplink/uplink.ts';
 import { disabledNotes } from '../webhook/enablement.ts';
@@ -40,7 +40,6 @@ import { LiveFlow } from './live-flow.ts';
 import { operatorRoutes } from './operator-routes.ts';
 import type { PlatformFlow } from './platform-flow.ts';
 import { SourcesFlow } from './sources-flow.ts';
-import { makeWriter } from './writes.ts';
 
 export interface RunningAgentOptions {
   version: string;
@@ -99,10 +98,14 @@ export class RunningAgent {
     this.#rates = new Rates(options.startedMs);
     this.#quota = new Quota(platform.client, clock);
     const isReady = () => this.isReady;
-    this.#writer = makeWriter({
-      ...options,
+    const { inbox } = buffer;
+    this.#writer = new Writer({
       isOn: () => this.#configuration.settings.writes,
       find: (value) => this.#sources.tagSources.writeTarget(value),
+      notes: { read: (name) => inbox.note(name), set: (name, text) => inbox.setNote(name, text) },
+      onOutcome: (outcome) => metrics.writes.inc({ outcome }),
+      clock,
+      log,
     });
     this.#events = new EventsFlow({
       ...options,

@@ -39,29 +39,29 @@ export interface TagSourcesOptions {
 
 const RETRY_MS = 60_000;
 
-interface Running {
+/** A source in tags.yaml. */
+interface Opened {
   /** Configuration of the source, as returned by `#describe`. */
   configuration: string;
   /** Configuration of the source without its values. */
   device: string;
   kind: SourceKind;
   gate: Gate;
-  source: RunningSource;
   points: readonly Point[];
+  /** Unset if the source could not be opened, or is being replaced. */
+  source: RunningSource | undefined;
 }
 
 export class TagSources {
   readonly #options: TagSourcesOptions;
   #tags: Tags;
   #valuesPath: string;
-  readonly #running = new Map<string, Running>();
+  readonly #opened = new Map<string, Opened>();
   /** Latest sent values, by series, which outlive the sources that a reload replaces. */
   readonly #sent: NonNullable<GateOptions['sent']> = new Map();
   readonly #shared = new Shared();
   /** Sources that were stopped for a reload and not yet replaced, by name. */
   readonly #replaced = new Map<string, RunningSource>();
-  /** Sources that could not be opened, by name. */
-  readonly #unopened = new Map<string, SourceStatus>();
   #cancelRetry: () => void = () => {};
 
   constructor(options: TagSourcesOptions) {
@@ -83,27 +83,26 @@ export class TagSources {
   async apply(isWanted: () => boolean): Promise<void> {
     const { sources } = this.#tags;
     this.#cancelRetry();
-    for (const [name, running] of [...this.#running]) {
-      if (sources.get(name)?.kind === running.kind.kind) continue;
-      this.#running.delete(name);
-      await end(running, true);
+    for (const [name, opened] of [...this.#opened]) {
+      if (sources.get(name)?.kind === opened.kind.kind) continue;
+      this.#opened.delete(name);
+      await end(opened, true);
     }
-    for (const name of this.#unopened.keys()) if (!sources.has(name)) this.#unopened.delete(name);
     for (const name of this.#replaced.keys()) if (!sources.has(name)) this.#leaveReplaced(name);
     for (const source of sources.values()) {
       if (!isWanted()) return;
       const configuration = this.#describe(source);
-      const running = this.#running.get(source.name);
-      if (running?.configuration === configuration) continue;
-      if (running && (await this.#update(running, source, configuration))) continue;
-      if (running) {
-        this.#running.delete(source.name);
-        this.#replaced.set(source.name, running.source);
-        await end(running, false);
+      const opened = this.#opened.get(source.name);
+      if (opened?.source !== undefined) {
+        if (opened.configuration === configuration) continue;
+        if (await this.#update(opened, source, configuration)) continue;
+        this.#replaced.set(source.name, opened.source);
+        await end(opened, false);
       }
-      await this.#open(source, configuration, running);
+      await this.#open(source, configuration, opened);
     }
-    if (this.#unopened.size > 0) this.#cancelRetry = this.#options.clock.after(RETRY_MS, this.#options.retry);
+    if ([...this.#opened.values()].some(({ source }) => source === undefined))
+      this.#cancelRetry = this.#options.clock.after(RETRY_MS, this.#options.retry);
     // A broker sends stored messages as soon as it is connected, so all sources must subscribe first.
     this.#options.brokers.start();
   }
@@ -111,17 +110,14 @@ export class TagSources {
   /** Stops all sources. Resolves when their values are stored or rejected. */
   async close(): Promise<void> {
     this.#cancelRetry();
-    await Promise.all([...this.#running.values()].map((running) => end(running, false)));
-    for (const [name, { source }] of this.#running) this.#replaced.set(name, source);
-    this.#running.clear();
-    this.#unopened.clear();
+    for (const [name, { source }] of this.#opened) if (source !== undefined) this.#replaced.set(name, source);
+    await Promise.all([...this.#opened.values()].map((opened) => end(opened, false)));
+    this.#opened.clear();
   }
 
   /** Returns one report per source. */
   reports(): SourceReport[] {
-    const running = [...this.#running.values()].map(({ gate }) => gate.status.report(gate.waiting));
-    const unopened = [...this.#unopened.values()].map((status) => status.report(0));
-    return [...running, ...unopened];
+    return [...this.#opened.values()].map(({ gate }) => gate.status.report(gate.waiting));
   }
 
   /** Reads all values of these sources, or of all sources, once. Waits for values that are not polled. */
@@ -152,14 +148,14 @@ export class TagSources {
     if (value === undefined) throw new WriteRejected(`tag "${tag}" has no value "${key}"`);
     if (values.length > 1) throw new WriteRejected(`several groups of tag "${tag}" contain "${key}"`);
     const { writable, source } = value.from ?? {};
-    const running = source === undefined ? undefined : this.#running.get(source);
+    const opened = source === undefined ? undefined : this.#opened.get(source);
     if (writable === undefined) throw new WriteRejected(`"${key}" of tag "${tag}" is not writable`);
     const series = this.#options.intake.seriesOf(found, value);
-    const point = running?.points.find((one) => one.series === series);
+    const point = opened?.points.find((one) => one.series === series);
     const configured = this.#tags.sources.get(source!);
-    if (running === undefined || point === undefined || configured === undefined)
+    if (opened?.source === undefined || point === undefined || configured === undefined)
       throw new UsageError(`the source "${source}" is not running`);
-    const rules = running.kind.writing!;
+    const rules = opened.kind.writing!;
     return {
       name: point.name,
       value: { tag, key: value.key, group: value.group },
@@ -167,8 +163,8 @@ export class TagSources {
       rules,
       targets: rules.targetsOf(configured.spec, point.spec),
       point,
-      source: running.source,
-      gate: running.gate,
+      source: opened.source,
+      status: opened.gate.status,
     };
   }
 
@@ -183,60 +179,55 @@ export class TagSources {
   }
 
   async #testOne(source: Source, waitMs: number, signal: AbortSignal): Promise<TestedReport[]> {
-    const { clock, brokers } = this.#options;
+    const { clock, brokers, gate: options } = this.#options;
     const kind = this.#kindOf(source);
-    const running = this.#running.get(source.name);
-    if (!kind.isTestedWhileRunning || running === undefined) {
-      const context = { ...this.#partsOf(source), brokers: await brokers.inspection(source.name) };
-      return await testSource(
-        kind,
-        { ...context, times: this.#options.gate.times, instance: `${context.instance}-test` },
-        waitMs,
-        signal,
-      );
+    const opened = this.#opened.get(source.name);
+    if (kind.isTestedWhileRunning && opened?.source !== undefined) {
+      const { gate, points, source: running } = opened;
+      const values = await listenTo(gate.status, points, clock, waitMs, signal, () => running.poll?.());
+      return values.map((value) => testedReport(source, kind, value, clock));
     }
-    const { gate, points } = running;
-    running.source.poll?.();
-    const values = await listenTo(gate.status, points, clock, waitMs, signal);
-    return values.map((value) => testedReport(source, kind, value, clock));
+    const parts = this.#partsOf(source);
+    const instance = `${parts.instance}-test`;
+    const context = { ...parts, instance, brokers: await brokers.inspection(source.name), times: options.times };
+    return await testSource(kind, context, waitMs, signal);
   }
 
   /** Returns whether the running source accepts the configuration without a restart. */
-  async #update(running: Running, source: Source, configuration: string): Promise<boolean> {
-    if (!running.gate.usesTimesOf(source)) return false;
-    const context = this.#contextOf(source, running.gate);
-    if (!(await running.source.follow?.(context))) return false;
-    running.configuration = configuration;
-    running.device = deviceOf(source);
-    running.points = running.gate.status.points = (context as SourceContext).points;
+  async #update(opened: Opened, source: Source, configuration: string): Promise<boolean> {
+    if (opened.gate.timeFrom !== source.timeFrom) return false;
+    const context = this.#contextOf(source, opened.gate);
+    if (!(await opened.source?.follow?.(context as SourceContext<never, never>))) return false;
+    const points = context.points;
+    opened.gate.status.points = points;
+    Object.assign(opened, { configuration, device: JSON.stringify(source), points });
     return true;
   }
 
-  /** `replaced`: source whose counters are continued. */
-  async #open(source: Source, configuration: string, replaced?: Running): Promise<void> {
+  /** `previous`: the same source before the reload or the retry, whose counters are continued. */
+  async #open(source: Source, configuration: string, previous?: Opened): Promise<void> {
     const { gate: options, clock, log } = this.#options;
     const { name, timeFrom } = source;
     const kind = this.#kindOf(source);
+    const device = JSON.stringify(source);
     const points = pointsOf(this.#tags.tags, name, this.#options.intake);
     const isPolled = !kind.reportsOnlyChanges;
     const status = new SourceStatus({ name, kind: kind.kind, points, isPolled, clock, log });
-    if (replaced) status.continue(replaced.gate.status, replaced.device === deviceOf(source));
+    if (previous) status.continue(previous.gate.status, previous.device === device);
     const gate = new Gate({ ...options, status, timeFrom, sent: this.#sent, clock, log });
+    const opened: Opened = { configuration, device, kind, gate, points, source: undefined };
     try {
-      const opened = await kind.open(this.#contextOf(source, gate));
-      opened.start();
-      const device = deviceOf(source);
-      this.#running.set(name, { configuration, device, kind, gate, source: opened, points });
+      const running = await kind.open(this.#contextOf(source, gate) as SourceContext<never, never>);
+      running.start();
+      opened.source = running;
+      this.#leaveReplaced(name);
     } catch (error) {
       status.errors++;
       status.disconnect(codeOf(error) ?? messageOf(error));
-      this.#unopened.set(name, status);
       const fields = { event: 'source.open_failed', source: name, code: codeOf(error), error: messageOf(error) };
       log.error(fields, 'failed to open source, retrying every minute');
-      return;
     }
-    this.#unopened.delete(name);
-    this.#leaveReplaced(name);
+    this.#opened.set(name, opened);
   }
 
   /**
@@ -248,21 +239,14 @@ export class TagSources {
     this.#replaced.delete(name);
   }
 
-  #contextOf(source: Source, gate: Gate): SourceContext<never, never> {
+  #contextOf(source: Source, gate: Gate): SourceContext {
     const { store, log } = this.#options;
     const prefix = `source/${source.name}/`;
-    const context: SourceContext = {
-      ...this.#partsOf(source),
-      gate,
-      status: gate.status,
-      notes: async () => {
-        const found = await store.notes(prefix);
-        return new Map(found.map(({ name, text }) => [name.slice(prefix.length), text ?? '']));
-      },
-      isTest: false,
-      log,
+    const notes = async () => {
+      const found = await store.notes(prefix);
+      return new Map(found.map(({ name, text }) => [name.slice(prefix.length), text ?? '']));
     };
-    return context as SourceContext<never, never>;
+    return { ...this.#partsOf(source), gate, status: gate.status, notes, isTest: false, log };
   }
 
   /** Returns the context members that a source and its test share. */
@@ -291,11 +275,10 @@ export class TagSources {
   }
 }
 
-function deviceOf(source: Source): string {
-  return JSON.stringify(source);
-}
-
-async function end({ source, gate }: Running, isGone: boolean): Promise<void> {
-  await source.stop(isGone);
-  await gate.stop();
+async function end(opened: Opened, isGone: boolean): Promise<void> {
+  const { source } = opened;
+  // Nothing is written to a source that is stopping.
+  opened.source = undefined;
+  await source?.stop(isGone);
+  await opened.gate.stop();
 }

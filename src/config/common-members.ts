@@ -129,6 +129,11 @@ export function readShaping(raw: Members, report: MemberReport): Shaping | undef
   if (onChange === true) shaping.onChange = true;
   if (onFailure !== undefined) shaping.onFailure = onFailure as Shaping['onFailure'];
   if (maxSilence === undefined) return shaping;
+  if (deadband === undefined && onChange !== true) {
+    const reason = 'max_silence has no effect without deadband or on_change';
+    report.problem('max_silence', reason, 'add one of them, such as on_change: true, or omit max_silence');
+    return undefined;
+  }
   const silence: Reading<number> = readDuration(String(maxSilence));
   if ('value' in silence && silence.value > 0) return { ...shaping, maxSilenceMs: silence.value };
   const reason = 'reason' in silence ? silence.reason : 'is zero';
@@ -163,8 +168,9 @@ export function readNoValue<Spec>(
       report.problem('no_value', `no_value ${shown(code)} ${found.reason}`, found.instead);
       return undefined;
     }
-    if (isPattern(text)) {
-      const reason = `no_value ${shown(code)} is a bit pattern, which only Modbus sources support`;
+    if (isPattern(text) || text === 'sunspec') {
+      const what = isPattern(text) ? 'is a bit pattern' : 'stands for register codes';
+      const reason = `no_value ${shown(code)} ${what}, which only Modbus sources support`;
       report.problem('no_value', reason, 'use a number that the source sends, such as -9999');
       return undefined;
     }

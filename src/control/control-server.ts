@@ -26,7 +26,7 @@ const LIMITS = {
   unreadMs: Number.POSITIVE_INFINITY,
   keepAliveMs: 5_000,
   listenRetries: 0,
-  stopMs: 0,
+  stopMs: 1_000,
 };
 
 export interface ControlServerOptions {
@@ -44,6 +44,7 @@ export class ControlServer {
   readonly #routes: ControlRoutes;
   readonly #server: InboundServer;
   readonly #memory: MemoryBudget;
+  readonly #stopping = new AbortController();
   readonly path: string;
 
   constructor(routes: ControlRoutes, { path, clock, log }: ControlServerOptions) {
@@ -66,8 +67,11 @@ export class ControlServer {
     return this.#server.start();
   }
 
-  stop(): Promise<void> {
-    return this.#server.stop();
+  /** Ends the calls in progress with an error, then closes the socket. */
+  async stop(): Promise<void> {
+    this.#stopping.abort(new TagferryError('the agent is stopping', { code: 'agent.stopping' }));
+    await this.#server.suspend();
+    await this.#server.stop();
   }
 
   async #respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -78,13 +82,14 @@ export class ControlServer {
     const params = await this.#readParams(request);
     const disconnected = new AbortController();
     response.on('close', () => disconnected.abort(new UsageError('the caller disconnected')));
+    const signal = AbortSignal.any([disconnected.signal, this.#stopping.signal]);
     const write = async (chunk: string) => {
       if (!response.headersSent) response.writeHead(200, STREAM_HEADERS);
-      disconnected.signal.throwIfAborted();
+      signal.throwIfAborted();
       await pacedWrite(response, chunk);
-      disconnected.signal.throwIfAborted();
+      signal.throwIfAborted();
     };
-    const result = await route(params, { signal: disconnected.signal, write });
+    const result = await route(params, { signal, write });
     if (!response.headersSent) response.writeHead(200, { 'Content-Type': 'application/json' });
     response.end(result === undefined ? '' : `${JSON.stringify(result)}\n`);
   }

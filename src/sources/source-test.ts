@@ -5,13 +5,13 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, StoreError, TagferryError } from '../base/errors.ts';
 import { silentLogger } from '../base/logger.ts';
-import type { Committer, Supply } from '../buffer/client/committer.ts';
+import type { Supply } from '../buffer/client/committer.ts';
 import type { Source } from '../config/tags.ts';
 import { Gate, type GateOptions, type Quality } from './intake/gate.ts';
-import { type RawReading, shape } from './intake/shaping.ts';
+import type { RawReading } from './intake/shaping.ts';
 import { Stamps } from './intake/stamps.ts';
 import type { Point } from './points.ts';
-import type { SourceContext, SourceKind } from './source-kind.ts';
+import type { RunningSource, SourceContext, SourceKind } from './source-kind.ts';
 import { type ObservedReading, rejectedText, SourceStatus } from './status.ts';
 
 export interface TestedReport {
@@ -38,6 +38,7 @@ export type TestContext = Omit<SourceContext, 'gate' | 'status' | 'notes' | 'isT
 
 /** Time limit for one poll of all values, in milliseconds. */
 const POLL_MS = 60_000;
+const NOT_STORED = { code: 'source.test', retryable: false };
 
 /** Opens a source, waits until every value has arrived or `waitMs` has elapsed, and closes the source. */
 export async function testSource(
@@ -50,38 +51,43 @@ export async function testSource(
   const log = silentLogger();
   const isPolled = !kind.reportsOnlyChanges;
   const status = new SourceStatus({ name: source.name, kind: kind.kind, points, isPolled, clock, log });
-  const committer = new NoCommits();
+  let supply: Supply | undefined;
+  // Stores nothing, so that a test confirms nothing to devices, brokers and files.
+  const committer = {
+    isClosed: false,
+    isFullFor: () => false,
+    offer: (offered: Supply) => {
+      supply = offered;
+    },
+    /** Called when the test ends: rejects the waiting readings. */
+    commitSoon: () => supply?.pull()?.failed(new StoreError('nothing is stored in a test', NOT_STORED)),
+  };
   const gate = new Gate({ status, timeFrom: source.timeFrom, committer, stamps: new Stamps(), times, clock, log });
-  const full = { ...context, gate, status, isTest: true, notes: async () => new Map<string, string>(), log };
+  const reportOf = (reading: ObservedReading) => testedReport(source, kind, reading, clock);
+  let opened: RunningSource | undefined;
   try {
-    const tested = await openAndListen(kind, full, status.isPolled ? POLL_MS : waitMs, signal);
-    return tested.map((one) => testedReport(source, kind, one, clock));
+    const full: SourceContext = { ...context, gate, status, isTest: true, notes: async () => new Map(), log };
+    opened = await kind.open(full as SourceContext<never, never>);
+    const begin = () => {
+      opened!.start();
+      brokers.start();
+    };
+    const limitMs = status.isPolled ? POLL_MS : waitMs;
+    return (await listenTo(status, points, clock, limitMs, signal, begin)).map(reportOf);
   } catch (error) {
     signal.throwIfAborted();
     const hint = error instanceof TagferryError ? error.hint : undefined;
-    return points.map((point) => testedReport(source, kind, { point, problem: messageOf(error), hint }, clock));
+    return points.map((point) => reportOf({ point, problem: messageOf(error), hint }));
   } finally {
+    await opened?.stop(true);
+    await gate.stop();
     await brokers.set([]);
   }
 }
 
-async function openAndListen(kind: SourceKind, context: SourceContext, waitMs: number, signal: AbortSignal) {
-  const { points, gate, status, clock, brokers } = context;
-  const listening = listenTo(status, points, clock, waitMs, signal);
-  const source = await kind.open(context as SourceContext<never, never>);
-  try {
-    source.start();
-    brokers.start();
-    return await listening;
-  } finally {
-    await source.stop(true);
-    await gate.stop();
-  }
-}
-
 /**
- * Waits until every value has a reading or `waitMs` has elapsed. If the source is polled, a failure is also a result,
- * because each value is read once.
+ * Calls `begin`, and waits until every value has a reading or `waitMs` has elapsed. If the source is polled, a failure
+ * is also a result, because each value is read once.
  */
 export async function listenTo(
   status: SourceStatus,
@@ -89,6 +95,7 @@ export async function listenTo(
   clock: Clock,
   waitMs: number,
   signal: AbortSignal,
+  begin = () => {},
 ): Promise<ObservedReading[]> {
   const read = new Map<number, ObservedReading>();
   const finished = new Set<number>();
@@ -102,6 +109,7 @@ export async function listenTo(
     if (points.every((point) => finished.has(point.series))) enough.abort();
   });
   try {
+    begin();
     if (points.length > 0) await clock.sleep(waitMs, AbortSignal.any([signal, enough.signal])).catch(() => {});
   } finally {
     stop();
@@ -124,42 +132,19 @@ export async function listenTo(
 }
 
 export function testedReport(
-  { name, spec }: Pick<Source, 'name' | 'spec'>,
+  { name: source, spec }: Pick<Source, 'name' | 'spec'>,
   kind: SourceKind,
-  { point, raw, exponent, timeMs, quality = 'good', warning, problem, hint }: ObservedReading,
+  { point, raw, value, timeMs, quality = 'good', warning, problem = 'not read', hint }: ObservedReading,
   clock: Clock,
 ): TestedReport {
   // Split at the last space, because a tag may contain spaces but a key cannot.
   const space = point.name.lastIndexOf(' ');
   const [tag, key] = [point.name.slice(0, space), point.name.slice(space + 1)];
   const address = kind.addressOf?.(spec, point.spec) ?? null;
-  const report = { source: name, tag, key, address, raw: raw ?? null, warning: warning ?? null };
-  const shaped =
-    raw === undefined || problem !== undefined ? { problem: problem ?? 'not read' } : shape(raw, point, exponent);
-  if ('problem' in shaped) {
-    return { ...report, value: null, timestamp: null, quality: null, problem: shaped.problem, hint: hint ?? null };
+  const report = { source, tag, key, address, raw: raw ?? null, warning: warning ?? null };
+  if (value === undefined) {
+    return { ...report, value: null, timestamp: null, quality: null, problem, hint: hint ?? null };
   }
   const timestamp = new Date(timeMs ?? clock.wallMs()).toISOString();
-  return { ...report, value: shaped.value, timestamp, quality, problem: null, hint: null };
-}
-
-/** Committer that stores nothing, so that a test confirms nothing to devices, brokers and files. */
-class NoCommits implements Pick<Committer, 'offer' | 'isFullFor' | 'isClosed' | 'commitSoon'> {
-  readonly isClosed = false;
-  #supply: Supply | undefined;
-
-  offer(supply: Supply): void {
-    this.#supply = supply;
-  }
-
-  isFullFor(): boolean {
-    return false;
-  }
-
-  /** Called when the test ends: rejects the waiting readings. */
-  commitSoon(): void {
-    this.#supply
-      ?.pull()
-      ?.failed(new StoreError('nothing is stored in a test', { code: 'source.test', retryable: false }));
-  }
+  return { ...report, value, timestamp, quality, problem: null, hint: null };
 }

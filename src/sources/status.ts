@@ -7,6 +7,7 @@ import { counted, countText } from '../base/amounts.ts';
 import type { CertificateInUse, Certificates } from '../base/certificates.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/logger.ts';
+import type { BrokerState } from '../broker/broker-client.ts';
 import type { STATUS_FLAGS } from '../buffer/format/value-columns.ts';
 import type { NoMeasurement, RawReading } from './intake/shaping.ts';
 import { TroubleLog, USABLE_MS } from './intake/trouble-log.ts';
@@ -28,9 +29,9 @@ export interface SourceReport {
   /** Data that arrives but has not yielded a value for a long time; `null` if values arrive or no data does. */
   unusable: { readings: number; since_seconds: number; problem: string } | null;
   /** Readings, messages, lines and rows without a usable value since startup, with the latest problem. */
-  rejected: { count: number; problem: string; seconds_ago: number } | null;
+  rejected: CountedReport | null;
   /** Warnings about accepted values, by event, with the latest problem. */
-  warnings: readonly { event: string; message: string; count: number; problem: string; seconds_ago: number }[];
+  warnings: readonly (CountedReport & { event: string; message: string })[];
   /** Number of configured values. */
   values: number;
   /** Values that have not arrived since the source was opened; `null` if none is missing. */
@@ -46,6 +47,13 @@ export interface SourceReport {
   redelivered: { taken: number } | null;
   /** Earliest expiry of the client and server certificates, ISO 8601. */
   certificate_expires: string | null;
+}
+
+/** Number of occurrences, and the latest problem. */
+interface CountedReport {
+  count: number;
+  problem: string;
+  seconds_ago: number;
 }
 
 export interface MissingReport {
@@ -68,7 +76,8 @@ export interface ObservedReading {
   point: Point;
   /** Before mapping and scaling. */
   raw?: RawReading | undefined;
-  exponent?: number;
+  /** After mapping and scaling; unset if the reading has no value. */
+  value?: number;
   timeMs?: number | undefined;
   quality?: keyof typeof STATUS_FLAGS | undefined;
   /** Problem with the timestamp of a value that was read. */
@@ -76,22 +85,6 @@ export interface ObservedReading {
   /** Reason why the reading has no value. */
   problem?: string | undefined;
   hint?: string | undefined;
-}
-
-/** State of a connection that several sources share. */
-export interface SharedConnection {
-  connected: boolean;
-  /** Monotonic time of the latest connect or disconnect. */
-  sinceMs: number;
-  problem: string | undefined;
-  /** Number of failed or lost connections. */
-  failures: number;
-  /** Number of messages that exceed a size limit. */
-  discarded: number;
-  /** Number of messages that the broker had sent before. */
-  redelivered: number;
-  window: { used: number; size: number | undefined };
-  certificateEndsMs: number | undefined;
 }
 
 export interface SourceStatusOptions {
@@ -132,10 +125,7 @@ const NOT_READ = 'not read';
 const NO_MEASUREMENT: Readonly<Record<NoMeasurement, { reported: string; restored: string }>> = {
   not_a_number: { reported: 'reading is not a number or not in map', restored: 'usable readings restored' },
   no_value: { reported: 'reading means "no value"', restored: 'readings restored' },
-  out_of_range: {
-    reported: 'reading out of range',
-    restored: 'in-range readings restored',
-  },
+  out_of_range: { reported: 'reading out of range', restored: 'in-range readings restored' },
 };
 /** Data is reported as unusable after this time without a value. */
 const UNUSABLE_MS = 15 * MINUTE_MS;
@@ -145,13 +135,14 @@ const UNUSABLE_MANY_MS = MINUTE_MS;
 
 /** Warnings about accepted values: log event and message. */
 const WARNINGS = {
-  timeReplaced: [{ event: 'source.time_replaced' }, 'implausible timestamp replaced with the arrival time'],
-  zoneMissing: [{ event: 'source.zone_missing' }, 'timestamp without a UTC offset is probably local time'],
-  sameTime: [{ event: 'source.same_time' }, 'duplicate timestamps, the platform keeps only one value'],
-  revised: [{ event: 'opcua.revised' }, 'server samples more slowly or queues less than configured'],
+  timeReplaced: { event: 'source.time_replaced', message: 'implausible timestamp replaced with the arrival time' },
+  zoneMissing: { event: 'source.zone_missing', message: 'timestamp without a UTC offset is probably local time' },
+  sameTime: { event: 'source.same_time', message: 'duplicate timestamps, the platform keeps only one value' },
+  revised: { event: 'opcua.revised', message: 'server samples more slowly or queues less than configured' },
 } as const;
 
 type SourceWarning = keyof typeof WARNINGS;
+type Counted = Omit<CountedReport, 'seconds_ago'> & { atMs: number };
 
 /** Times are monotonic unless stated otherwise. */
 export class SourceStatus {
@@ -176,7 +167,7 @@ export class SourceStatus {
   /** Earliest expiry of the client and server certificates, according to the wall clock. */
   certificateEndsMs: number | undefined;
   /** Broker whose connection the source uses. */
-  broker: { state(): SharedConnection } | undefined;
+  broker: { state(): BrokerState } | undefined;
 
   /** Number of values on disk, and the time of the latest commit. */
   stored = 0;
@@ -187,8 +178,8 @@ export class SourceStatus {
   /** By series. */
   readonly #states = new Map<number, PointState>();
   readonly #listeners = new Set<(reading: ObservedReading) => void>();
-  #rejected: { count: number; problem: string; atMs: number } | undefined;
-  readonly #warnings = new Map<SourceWarning, { count: number; problem: string; atMs: number }>();
+  #rejected: Counted | undefined;
+  readonly #warnings = new Map<SourceWarning, Counted>();
   /** Data that arrived since the latest value without yielding one. */
   #useless: { readings: number; sinceMs: number; problem: string; isReported: boolean } | undefined;
 
@@ -255,14 +246,14 @@ export class SourceStatus {
   }
 
   /** Records a reading with a number. `value`: number after scaling. */
-  recordNumber(reading: ObservedReading, value: number, nowMs: number): void {
+  recordNumber(reading: Omit<ObservedReading, 'value'>, value: number, nowMs: number): void {
     const { series, name } = reading.point;
     const state = this.#stateOf(series);
     state.latest = value;
     state.failures = 0;
     state.problem = undefined;
     this.recordValues(nowMs);
-    for (const listener of this.#listeners) listener(reading);
+    for (const listener of this.#listeners) listener({ ...reading, value });
     const { fault } = state;
     if (fault === undefined) return;
     const fields = { source: this.name, value: name };
@@ -323,19 +314,14 @@ export class SourceStatus {
     this.errors++;
     this.recordFailure(point, problem);
     this.recordRejected(`${point.name}: ${problem}`);
-    const fields = { source: this.name, value: point.name, error: problem };
-    this.#trouble.report(
-      { event: 'source.time_rejected', ...fields },
-      'value with an implausible timestamp rejected',
-      point.name,
-    );
+    const fields = { event: 'source.time_rejected', source: this.name, value: point.name, error: problem };
+    this.#trouble.report(fields, 'value with an implausible timestamp rejected', point.name);
   }
 
   /** Records a warning about accepted values. `problem` contains an example. `value`: name of the value, if known. */
   warn(kind: SourceWarning, problem: string, count = 1, value = ''): void {
-    const atMs = this.#options.clock.monotonicMs();
-    this.#warnings.set(kind, { count: (this.#warnings.get(kind)?.count ?? 0) + count, problem, atMs });
-    const [event, message] = WARNINGS[kind];
+    this.#warnings.set(kind, this.#counted(this.#warnings.get(kind), problem, count));
+    const { message, ...event } = WARNINGS[kind];
     this.#trouble.report({ ...event, source: this.name, error: problem }, message, value);
   }
 
@@ -350,8 +336,11 @@ export class SourceStatus {
 
   /** Records messages or readings without a usable value, whose values are recorded with `recordFailure`. */
   recordRejected(problem: string, count = 1): void {
-    const atMs = this.#options.clock.monotonicMs();
-    this.#rejected = { count: (this.#rejected?.count ?? 0) + count, problem, atMs };
+    this.#rejected = this.#counted(this.#rejected, problem, count);
+  }
+
+  #counted(previous: Counted | undefined, problem: string, count: number): Counted {
+    return { count: (previous?.count ?? 0) + count, problem, atMs: this.#options.clock.monotonicMs() };
   }
 
   #recordUseless(problem: string, count: number): void {
@@ -377,11 +366,11 @@ export class SourceStatus {
   report(waiting: number): SourceReport {
     const nowMs = this.#options.clock.monotonicMs();
     const secondsSince = (ms: number) => Math.max(0, Math.round((nowMs - ms) / 1_000));
+    const shown = ({ count, problem, atMs }: Counted) => ({ count, problem, seconds_ago: secondsSince(atMs) });
     const broker = this.broker?.state();
     const { connected = null, sinceMs, certificateEndsMs } = broker ?? this;
     const acceptedMs = this.lastAcceptedMs ?? this.#openedMs;
-    const useless = this.#useless?.isReported ? this.#useless : undefined;
-    const rejected = this.#rejected;
+    const { isReported = false, readings = 0, sinceMs: uselessMs = 0, problem: useless = '' } = this.#useless ?? {};
     return {
       name: this.name,
       kind: this.kind,
@@ -391,16 +380,9 @@ export class SourceStatus {
       hint: this.hint ?? null,
       silent: this.#isSilent(nowMs - acceptedMs, connected === false ? nowMs - sinceMs : 0),
       silent_seconds: secondsSince(acceptedMs),
-      unusable: useless
-        ? { readings: useless.readings, since_seconds: secondsSince(useless.sinceMs), problem: useless.problem }
-        : null,
-      rejected: rejected
-        ? { count: rejected.count, problem: rejected.problem, seconds_ago: secondsSince(rejected.atMs) }
-        : null,
-      warnings: [...this.#warnings].map(([warning, { count, problem, atMs }]) => {
-        const [event, message] = WARNINGS[warning];
-        return { ...event, message, count, problem, seconds_ago: secondsSince(atMs) };
-      }),
+      unusable: isReported ? { readings, since_seconds: secondsSince(uselessMs), problem: useless } : null,
+      rejected: this.#rejected ? shown(this.#rejected) : null,
+      warnings: [...this.#warnings].map(([kind, warning]) => ({ ...WARNINGS[kind], ...shown(warning) })),
       values: this.points.length,
       missing: this.#missingReport(nowMs - this.#openedMs),
       stored: this.stored,

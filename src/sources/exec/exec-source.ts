@@ -224,11 +224,7 @@ export class ExecSource implements RunningSource {
       isPartial: true,
       interceptor,
       textBytes: lines?.length ?? 0,
-      live: {
-        zone: source.spec.zone,
-        replaced: (problem) => gate.reportReplaced(problem),
-        zoneMissing: (problem) => gate.reportMissingZone(problem),
-      },
+      live: { zone: source.spec.zone, gate },
     });
     if (lines === undefined) draft.reject('', rejection);
     else {

@@ -1,5 +1,6 @@
 import { STAMPED_HERE, ValueColumns } from '../../buffer/format/value-columns.ts';
 import type { AddressBook, DirectAddress, Slot } from './address-book.ts';
+import type { Gate } from './gate.ts';
 import { missingZone, parseZonedTime } from './logger-time.ts';
 import { type Problem, RejectedValues, TooManyValues } from './problem-list.ts';
 import type { RawReading } from './shaping.ts';
@@ -16,13 +17,11 @@ const BYTES_OF_WRITTEN_VALUE = 80;
 const MAX_LISTED = 100;
 
 /** Handling of timestamps of live values. */
-export interface LiveTimes {
+interface LiveTimes {
   /** Time zone of timestamps without a UTC offset. Default: UTC. */
   zone: string | undefined;
-  /** Called for each implausible timestamp that is replaced with the arrival time. */
-  replaced(problem: string): void;
-  /** Called for each timestamp without a UTC offset that is probably local time, if `zone` is not set. */
-  zoneMissing(problem: string): void;
+  /** Gets a report on each timestamp that is replaced with the arrival time, or is probably local time. */
+  gate: Pick<Gate, 'reportReplaced' | 'reportMissingZone'>;
 }
 
 export interface DraftOptions {
@@ -59,13 +58,12 @@ export class Draft {
   readonly problems = { listed: [] as Problem[], count: 0 };
   readonly isPartial: boolean;
   readonly book: AddressBook;
+  readonly #options: DraftOptions;
   readonly #columns: ValueColumns;
   readonly #stamps: Stamps;
   readonly #times: ValueTimes;
   readonly #arrivalMs: number;
-  readonly #live: LiveTimes | undefined;
   readonly #maxValues: number;
-  readonly #interceptor: Interceptor | undefined;
   /** Intercepted readings that are not plain numbers, by index in the columns. */
   readonly #intercepted = new Map<number, Intercepted>();
   /** Values whose series is not open: their index in the request and in the columns. */
@@ -81,8 +79,7 @@ export class Draft {
     this.#stamps = stamps;
     this.#times = times;
     this.#arrivalMs = arrivalMs;
-    this.#live = options.live;
-    this.#interceptor = options.interceptor;
+    this.#options = options;
     this.#columns = new ValueColumns(Math.ceil((options.textBytes ?? 0) / BYTES_OF_WRITTEN_VALUE));
     this.isPartial = options.isPartial ?? false;
     this.#maxValues = options.maxValues ?? Number.POSITIVE_INFINITY;
@@ -115,10 +112,11 @@ export class Draft {
 
   /** Whether the values of a series are intercepted. */
   intercepts(slot: Slot): boolean {
-    if (this.#interceptor === undefined) return false;
+    const { interceptor } = this.#options;
+    if (interceptor === undefined) return false;
     // The source has already opened the series of its values.
     const series = slot.ofTag ? this.book.open(slot) : slot.series;
-    return series !== undefined && this.#interceptor.has(series);
+    return series !== undefined && interceptor.has(series);
   }
 
   /** Like `add`, for a series that is intercepted. */
@@ -153,18 +151,12 @@ export class Draft {
    */
   timeOf(text: string): number {
     if (text === this.#lastTimeText) return this.#lastTimeMs;
-    const timeMs = this.#live === undefined ? parseIsoTime(text) : this.#liveTimeOf(text, this.#live);
+    const { live } = this.#options;
+    const timeMs = live?.zone === undefined ? parseIsoTime(text) : parseZonedTime(text, live.zone, this.#arrivalMs);
+    const problem = live && live.zone === undefined ? missingZone(text, timeMs, this.#arrivalMs) : undefined;
+    if (problem !== undefined) live!.gate.reportMissingZone(problem);
     this.#lastTimeText = text;
     this.#lastTimeMs = timeMs;
-    return timeMs;
-  }
-
-  #liveTimeOf(text: string, { zone, zoneMissing }: LiveTimes): number {
-    const arrivalMs = this.#arrivalMs;
-    if (zone !== undefined) return parseZonedTime(text, zone, arrivalMs);
-    const timeMs = parseIsoTime(text);
-    const problem = missingZone(text, timeMs, arrivalMs);
-    if (problem !== undefined) zoneMissing(problem);
     return timeMs;
   }
 
@@ -174,8 +166,9 @@ export class Draft {
    */
   plausibleTime(timeMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): number | undefined {
     if (this.#times.isPlausible(timeMs, this.#arrivalMs)) return timeMs;
-    if (this.#live === undefined) return undefined;
-    this.#live.replaced(this.problemOfTime(timeMs, msOfUnit, fix));
+    const { live } = this.#options;
+    if (live === undefined) return undefined;
+    live.gate.reportReplaced(this.problemOfTime(timeMs, msOfUnit, fix));
     return ON_ARRIVAL;
   }
 
@@ -216,13 +209,13 @@ export class Draft {
       this.#addProblem(index, 'key', 'no further series allowed (MAX_SERIES)');
     }
     if (hasUnopened && !this.isPartial) throw new RejectedValues(this.problems);
-    if (hasUnopened || this.#interceptor !== undefined || this.#needsStamps) this.#complete();
+    if (hasUnopened || this.#options.interceptor !== undefined || this.#needsStamps) this.#complete();
     return this.#columns;
   }
 
   /** Removes values without a series, passes intercepted values on, and stamps the others. */
   #complete(): void {
-    const interceptor = this.#interceptor;
+    const { interceptor } = this.#options;
     const { series, timeMs, value, flags, length } = this.#columns;
     let kept = 0;
     for (let at = 0; at < length; at++) {

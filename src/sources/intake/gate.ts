@@ -27,7 +27,6 @@ import {
   STATUS_MASK,
   ValueColumns,
 } from '../../buffer/format/value-columns.ts';
-import type { Source } from '../../config/tags.ts';
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
@@ -81,13 +80,18 @@ export interface GateOptions {
   readings?: ReadingRecorder | undefined;
   watch?: ValueWatch | undefined;
   /** Latest sent values, by series, which the gate continues and updates. Default: none. */
-  sent?: Map<number, LastSent>;
+  sent?: Map<number, Sent>;
   /** Returns the display name of a series that the source does not list. */
   nameOf?: (series: number) => string | undefined;
   /** Maximum number of values waiting for the disk. Default: 20,000. */
   maxWaiting?: number;
   /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
   repeats?: boolean;
+}
+
+interface Sent extends LastSent {
+  /** Timestamp from the source; NaN if the value has the arrival time. */
+  ownMs: number;
 }
 
 /** Timestamp of a reading. */
@@ -97,7 +101,7 @@ interface ReadingTime {
   /** Unit of a numeric timestamp, in milliseconds. */
   msOfUnit?: number | undefined;
   /** Returns the hint for a timestamp in another unit. */
-  unitFix?: (unit: TimeUnit) => string;
+  unitFix?: ((unit: TimeUnit) => string) | undefined;
   /**
    * Returns the time that replaces an implausible timestamp. `unknown`: the value was not read live, so it is rejected.
    * Default: the arrival time.
@@ -115,16 +119,20 @@ export type Reading = { point: Point } & (
       /** Problem with the timestamp, shown by a test. */
       warning?: string;
     } & ReadingTime)
-  /** Data that arrived but is not a measurement. Default of `fault`: `not_a_number`. `count`: number of readings. */
+  /**
+   * Data that arrived but is not a measurement; counted and logged here. Default of `fault`: `not_a_number`. `count`:
+   * number of readings.
+   */
   | ({ problem: string; fault?: NoMeasurement; count?: number } & ReadingTime)
   /**
-   * The value could not be read. `undefined` if no data arrived. `isUnavailable`: whether the latest value is sent with
-   * the status bad regardless of `on_failure`.
+   * The value could not be read; counted and logged by the source. `undefined` if no data arrived. `isUnavailable`:
+   * whether the latest value is sent with the status bad regardless of `on_failure`.
    */
   | ({ failure: string | undefined; hint?: string | undefined; count?: number; isUnavailable?: true } & ReadingTime)
   /** Data that arrived without the value, which is not a failure. `isAlone`: whether it contains no other value. */
   | { absent: string; isAlone: boolean }
 );
+type NumberReading = Extract<Reading, { raw: RawReading }>;
 
 const MAX_WAITING = 20_000;
 /** Interval between checks whether the values of other sources have been committed. */
@@ -152,7 +160,7 @@ export class Gate implements Supply {
   readonly #options: GateOptions;
   readonly #trouble: TroubleLog;
   readonly #times: ValueTimes;
-  readonly #sent: Map<number, LastSent>;
+  readonly #sent: Map<number, Sent>;
   #open: Batch | undefined;
   #written: Batch | undefined;
   /** Batches on disk that wait for rule transitions. */
@@ -160,21 +168,17 @@ export class Gate implements Supply {
   /** Size of the previous batch, used as the initial capacity of the next batch. */
   #room = 0;
   #isStopped = false;
-  /** Whether the latest commit failed. */
-  #hasFailed = false;
   readonly status: SourceStatus;
+  /** Which timestamps are used. */
+  readonly timeFrom: GateOptions['timeFrom'];
 
   constructor(options: GateOptions) {
     this.#options = options;
     this.#sent = options.sent ?? new Map();
     this.#trouble = new TroubleLog(options.log, options.clock);
     this.status = options.status;
+    this.timeFrom = options.timeFrom;
     this.#times = options.times ?? new ValueTimes();
-  }
-
-  /** Returns whether this gate assigns times according to the configuration of the source. */
-  usesTimesOf({ timeFrom }: Pick<Source, 'timeFrom'>): boolean {
-    return this.#options.timeFrom === timeFrom;
   }
 
   /** Number of values waiting for the disk. */
@@ -197,19 +201,13 @@ export class Gate implements Supply {
     }
   }
 
-  /** Returns the latest value received since the source was opened, even if it was not sent. */
-  latestOf({ series }: Pick<Point, 'series'>): number | undefined {
-    return this.status.latestOf(series);
-  }
-
   /**
    * Adds readings and notes to the open batch. Resolves when they are on disk together with all values to which they
    * were compared. Rejects if the source stops first, or with the `StoreError` if senders repeat their requests.
    */
   write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
     if (readings.length > 0) {
-      const { clock, stamps } = this.#options;
-      const now = { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
+      const now = this.#now();
       for (const reading of readings) this.#accept(reading, now);
     }
     if (notes.length > 0 && !this.#isStopped) {
@@ -256,28 +254,30 @@ export class Gate implements Supply {
     return this.write([], notes);
   }
 
+  #now(): Now {
+    const { clock, stamps } = this.#options;
+    return { ms: clock.monotonicMs(), wallMs: stamps.nowMs(clock) };
+  }
+
   #accept(reading: Reading, now: Now): void {
-    if ('absent' in reading) {
+    if ('raw' in reading) {
+      const shaped = shape(reading.raw, reading.point, reading.exponent);
+      if ('problem' in shaped) this.#fail(reading, shaped.problem, shaped.fault, now);
+      else this.#acceptNumber(reading, shaped, now);
+    } else if ('problem' in reading) {
+      this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
+    } else if ('failure' in reading) {
+      this.#fail(reading, reading.failure, undefined, now);
+    } else {
       this.status.recordFailure(reading.point, reading.absent, {}, reading.isAlone ? 1 : 0);
-      return;
     }
-    if (!('raw' in reading)) {
-      if ('problem' in reading) this.#fail(reading, reading.problem, reading.fault ?? 'not_a_number', now);
-      else this.#fail(reading, reading.failure, undefined, now);
-      return;
-    }
-    const { point, raw, quality } = reading;
-    const shaped = shape(raw, point, reading.exponent);
-    if ('problem' in shaped) {
-      this.#fail(reading, shaped.problem, shaped.fault, now);
-      return;
-    }
-    const { number, value } = shaped;
-    let { timeMs } = reading;
-    let { warning } = reading;
-    if (timeMs !== undefined && this.#options.timeFrom === 'source' && !this.#times.isPlausible(timeMs, now.wallMs)) {
-      const { msOfUnit, unitFix, arrival } = reading;
-      const problem = this.#times.problemOf(timeMs, now.wallMs, msOfUnit, unitFix);
+  }
+
+  #acceptNumber(reading: NumberReading, { number, value }: { number: number; value: number }, now: Now): void {
+    const { point, quality, arrival } = reading;
+    let { timeMs, warning } = reading;
+    const problem = this.#problemOf(reading, now);
+    if (problem !== undefined) {
       if (arrival === 'unknown') {
         this.status.rejectTime(point, problem);
         return;
@@ -286,26 +286,31 @@ export class Gate implements Supply {
       timeMs = arrival?.(point.series);
       warning = `time of arrival used: ${problem}`;
     }
-    const observed = warning === undefined ? reading : { ...reading, timeMs, warning };
-    this.status.recordNumber(observed, value, now.ms);
+    this.status.recordNumber(warning === undefined ? reading : { ...reading, timeMs, warning }, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
   }
 
+  /** Returns why the timestamp of a reading is implausible; `undefined` if it is plausible or not used. */
+  #problemOf({ timeMs, msOfUnit, unitFix }: ReadingTime, { wallMs }: Now): string | undefined {
+    if (timeMs === undefined || this.timeFrom === 'arrival' || this.#times.isPlausible(timeMs, wallMs))
+      return undefined;
+    return this.#times.problemOf(timeMs, wallMs, msOfUnit, unitFix);
+  }
+
   /** Reports an implausible timestamp that was replaced with the arrival time. */
   reportReplaced(problem: string, value?: string): void {
-    if (this.#options.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
+    if (this.timeFrom === 'source') this.status.warn('timeReplaced', problem, 1, value);
   }
 
   /** Reports a timestamp without a UTC offset that is probably local time. */
   reportMissingZone(problem: string): void {
-    if (this.#options.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+    if (this.timeFrom === 'source') this.status.warn('zoneMissing', problem);
   }
 
   /** Returns whether the timestamp of a live value is plausible. */
   isPlausible(timeMs: number): boolean {
-    const { stamps, clock } = this.#options;
-    return this.#times.isPlausible(timeMs, stamps.nowMs(clock));
+    return this.#times.isPlausible(timeMs, this.#now().wallMs);
   }
 
   /**
@@ -313,9 +318,7 @@ export class Gate implements Supply {
    * not used. For the other arguments, see `ValueTimes.problemOf`.
    */
   problemOfTime(timeMs: number, msOfUnit?: number, unitFix?: (unit: TimeUnit) => string): string | undefined {
-    const { stamps, clock, timeFrom } = this.#options;
-    if (timeFrom === 'arrival' || this.isPlausible(timeMs)) return undefined;
-    return this.#times.problemOf(timeMs, stamps.nowMs(clock), msOfUnit, unitFix);
+    return this.#problemOf({ timeMs, msOfUnit, unitFix }, this.#now());
   }
 
   /** Rejects a past value if its timestamp is implausible. Returns whether the value was rejected. */
@@ -327,7 +330,7 @@ export class Gate implements Supply {
 
   /**
    * With `on_failure: bad`, a failure sends the latest value again with the status bad, and with the time of the reading
-   * or, if it is unknown, the current time.
+   * or, if it is unknown, the current time. The time is later than that of the value, which can be ahead of the clock.
    */
   #fail(
     reading: { point: Point; count?: number; isUnavailable?: true } & ReadingTime &
@@ -343,10 +346,11 @@ export class Gate implements Supply {
     const sendsBad = point.shaping.onFailure === 'bad' || isUnavailable;
     if (!sendsBad || sent === undefined || sent.isBad) return;
     let { timeMs } = reading;
-    if (timeMs !== undefined && !this.#times.isPlausible(timeMs, now.wallMs)) {
+    if (this.#problemOf(reading, now) !== undefined) {
       if (arrival === 'unknown') return;
       timeMs = arrival?.(point.series);
     }
+    if ((timeMs ?? now.wallMs) <= sent.ownMs) timeMs = sent.ownMs + 1;
     this.#add(point, sent.value, timeMs, 'bad', now);
   }
 
@@ -362,13 +366,9 @@ export class Gate implements Supply {
     this.#options.committer.commitSoon();
   }
 
-  /**
-   * Accepts no more values. Resolves when the accepted ones are on disk; if the store is rejecting values, rejects the
-   * waiting ones first.
-   */
+  /** Accepts no more values. Resolves when the accepted ones are on disk, or their next commit has failed. */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    if (this.#hasFailed) this.#rejectOpen(new SourceStopped());
     if (this.#open) this.commitSoon();
     for (const batch of this.#observed) this.#limit(batch);
     await Promise.allSettled([this.#committed(), ...[...this.#observed].map(({ done }) => done)]);
@@ -396,7 +396,6 @@ export class Gate implements Supply {
     const { status, clock, countIngested, repeats } = this.#options;
     const source = status.name;
     this.#written = undefined;
-    this.#hasFailed = false;
     this.#trouble.recovered('source.store_refused', { source }, 'source values accepted again');
     if (values > 0) {
       status.stored += values;
@@ -433,33 +432,23 @@ export class Gate implements Supply {
   #failed(batch: Batch, failure: StoreError): void {
     const { status, repeats, committer } = this.#options;
     this.#written = undefined;
-    this.#hasFailed = true;
     const fields = { source: status.name, code: failure.code, error: failure.message };
     if (repeats) {
       batch.reject(failure);
       return;
     }
     this.#trouble.report({ event: 'source.store_refused', ...fields }, 'source values rejected by the store');
-    if (this.#isStopped) {
-      this.#reject(batch, failure);
-      this.#rejectOpen(failure);
-      return;
-    }
     const { length } = batch.columns;
     if (this.#open) batch.absorb(this.#open);
+    this.#open = undefined;
+    if (this.#isStopped) {
+      // Later values must not be compared with values that are not on disk.
+      for (const series of batch.columns.series.subarray(0, batch.columns.length)) this.#sent.delete(series);
+      batch.reject(failure);
+      return;
+    }
     this.#open = batch;
     committer.offer(this, length);
-  }
-
-  #rejectOpen(error: Error): void {
-    if (this.#open) this.#reject(this.#open, error);
-    this.#open = undefined;
-  }
-
-  /** Rejects a batch whose values will not be on disk, so that later values are not compared with them. */
-  #reject({ columns, reject }: Batch, error: Error): void {
-    for (const series of columns.series.subarray(0, columns.length)) this.#sent.delete(series);
-    reject(error);
   }
 
   #add(
@@ -470,9 +459,9 @@ export class Gate implements Supply {
     { ms: nowMs, wallMs }: Now,
   ): void {
     if (this.#isStopped) return;
-    const { stamps, timeFrom, committer, watch } = this.#options;
+    const { stamps, committer, watch } = this.#options;
     const { series, shaping } = point;
-    const isOwn = timeMs !== undefined && timeFrom === 'source';
+    const isOwn = timeMs !== undefined && this.timeFrom === 'source';
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
@@ -485,11 +474,13 @@ export class Gate implements Supply {
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
     batch.columns.add(series, stampMs, value, isOwn ? status : status | STAMPED_HERE);
-    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs });
+    const ownMs = isOwn ? timeMs : Number.NaN;
+    if (sent === undefined) this.#sent.set(series, { value, isBad, atMs: nowMs, ownMs });
     else {
       sent.value = value;
       sent.isBad = isBad;
       sent.atMs = nowMs;
+      sent.ownMs = ownMs;
     }
     committer.offer(this, 1);
   }

@@ -24,6 +24,7 @@ export type TimeUnit = 's' | 'ms' | 'us' | 'ns';
 
 /** Milliseconds per unit. */
 export const MS_OF_UNIT: Readonly<Record<TimeUnit, number>> = { s: 1_000, ms: 1, us: 1e-3, ns: 1e-6 };
+const UNITS = Object.keys(MS_OF_UNIT) as TimeUnit[];
 
 const FIRST_SERIES = 256;
 
@@ -38,9 +39,7 @@ export class ValueTimes {
   /** EARLIEST_TIME, in milliseconds since 1970. */
   earliestMs: number;
   readonly #platformMs: () => number | undefined;
-  /** Timestamp and number of the latest value, by series. */
-  #lastMs = new Float64Array(FIRST_SERIES).fill(Number.NaN);
-  #lastValue = new Float64Array(FIRST_SERIES);
+  #latest = latestValues(FIRST_SERIES);
 
   /** `platformMs` returns the current time of the platform, or `undefined` if it is unknown. */
   constructor(earliestMs = EARLIEST_MS, platformMs: () => number | undefined = () => undefined) {
@@ -52,23 +51,8 @@ export class ValueTimes {
   isPlausible(timeMs: number, nowMs: number): boolean {
     if (!isValidTime(timeMs)) return false;
     if (!isTrusted(nowMs)) return true;
-    return timeMs >= this.earliestMs && (timeMs <= nowMs + DAY_MS || timeMs <= this.#latestMs());
-  }
-
-  /** Returns the latest plausible time according to the platform's clock. */
-  #latestMs(): number {
-    return (this.#platformMs() ?? Number.POSITIVE_INFINITY) + DAY_MS;
-  }
-
-  /**
-   * Returns the unit in which a number would be plausible. `timeMs`: the number, interpreted in units of `msOfUnit`.
-   */
-  matchingUnit(timeMs: number, msOfUnit: number, nowMs: number): TimeUnit | undefined {
-    const units = Object.keys(MS_OF_UNIT) as TimeUnit[];
-    return units.find((unit) => {
-      const otherMs = Math.round((timeMs / msOfUnit) * MS_OF_UNIT[unit]);
-      return MS_OF_UNIT[unit] !== msOfUnit && this.isPlausible(otherMs, nowMs);
-    });
+    if (timeMs < this.earliestMs) return false;
+    return timeMs <= nowMs + DAY_MS || timeMs <= (this.#platformMs() ?? Number.POSITIVE_INFINITY) + DAY_MS;
   }
 
   /**
@@ -76,7 +60,11 @@ export class ValueTimes {
    * returns for this unit. `msOfUnit`: unit of the number, in milliseconds; `undefined` if the timestamp is text.
    */
   problemOf(timeMs: number, nowMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): string {
-    const unit = msOfUnit === undefined ? undefined : this.matchingUnit(timeMs, msOfUnit, nowMs);
+    const number = msOfUnit === undefined ? Number.NaN : timeMs / msOfUnit;
+    const unit = UNITS.find((one) => {
+      const otherMs = Math.round(number * MS_OF_UNIT[one]);
+      return MS_OF_UNIT[one] !== msOfUnit && this.isPlausible(otherMs, nowMs);
+    });
     const instead =
       unit === undefined ? "check the sender's clock" : (fix?.(unit) ?? `the number appears to be in ${unit}`);
     return `${this.#descriptionOf(timeMs, nowMs)}: ${instead}`;
@@ -84,13 +72,13 @@ export class ValueTimes {
 
   /** Returns the values that overwrite the previous value of their series on the platform. Ignores arrival times. */
   duplicatesIn({ length, series, timeMs, value, flags }: Columns): Duplicates | undefined {
-    let [lastMs, lastValue] = [this.#lastMs, this.#lastValue];
+    let { lastMs, lastValue } = this.#latest;
     let count = 0;
     let latest = 0;
     for (let at = 0; at < length; at++) {
       if ((flags[at]! & STAMPED_HERE) !== 0) continue;
       const number = series[at]!;
-      if (number >= lastMs.length) [lastMs, lastValue] = this.#grow(number);
+      if (number >= lastMs.length) ({ lastMs, lastValue } = this.#grow(number));
       if (lastMs[number] === timeMs[at] && lastValue[number] !== value[at]) {
         count++;
         latest = at;
@@ -101,14 +89,12 @@ export class ValueTimes {
     return count === 0 ? undefined : { count, series: series[latest]!, timeMs: timeMs[latest]! };
   }
 
-  #grow(series: number): [lastMs: Float64Array<ArrayBuffer>, lastValue: Float64Array<ArrayBuffer>] {
-    const length = Math.max(series + 1, this.#lastMs.length * 2);
-    const [lastMs, lastValue] = [this.#lastMs, this.#lastValue];
-    this.#lastMs = new Float64Array(length).fill(Number.NaN, lastMs.length);
-    this.#lastValue = new Float64Array(length);
-    this.#lastMs.set(lastMs);
-    this.#lastValue.set(lastValue);
-    return [this.#lastMs, this.#lastValue];
+  #grow(series: number): ReturnType<typeof latestValues> {
+    const { lastMs, lastValue } = this.#latest;
+    this.#latest = latestValues(Math.max(series + 1, lastMs.length * 2));
+    this.#latest.lastMs.set(lastMs);
+    this.#latest.lastValue.set(lastValue);
+    return this.#latest;
   }
 
   #descriptionOf(timeMs: number, nowMs: number): string {
@@ -117,6 +103,11 @@ export class ValueTimes {
     if (timeMs < this.earliestMs) return `${time} is before ${dateText(this.earliestMs)}`;
     return `${time} is after the year 9999`;
   }
+}
+
+/** Returns room for the timestamp and number of the latest value of each series. */
+function latestValues(series: number) {
+  return { lastMs: new Float64Array(series).fill(Number.NaN), lastValue: new Float64Array(series) };
 }
 
 /** Formats a time as 2000-01-01 or 2000-01-01T06:00:00.000Z. */

@@ -19,10 +19,10 @@ import { Repeats } from '../../base/repeats.ts';
 import type { WritingRules } from '../../config/source-kinds.ts';
 import type { Writable } from '../../config/tags.ts';
 import { rawOf } from '../../config/writable.ts';
-import type { Gate } from '../intake/gate.ts';
 import { scaledOf } from '../intake/shaping.ts';
 import type { Point } from '../points.ts';
 import type { RunningSource } from '../source-kind.ts';
+import type { SourceStatus } from '../status.ts';
 
 /** A value of tags.yaml, as an operator or a reaction names it. */
 export interface NamedValue {
@@ -48,7 +48,7 @@ export interface WriteTarget {
   targets: readonly string[];
   point: Point;
   source: RunningSource;
-  gate: Pick<Gate, 'latestOf' | 'status'>;
+  status: Pick<SourceStatus, 'latestOf' | 'listen'>;
 }
 
 export interface WriteRequest extends NamedValue {
@@ -156,8 +156,8 @@ export class Writer {
   }
 
   /** Returns the current value of a target. If the target cannot be queried, returns the latest reported value. */
-  async current({ source, point, gate }: WriteTarget, signal: AbortSignal): Promise<number | undefined> {
-    if (source.readOne === undefined) return gate.latestOf(point);
+  async current({ source, point, status }: WriteTarget, signal: AbortSignal): Promise<number | undefined> {
+    if (source.readOne === undefined) return status.latestOf(point.series);
     return scaledOf(await source.readOne(point, signal), point.shaping);
   }
 
@@ -220,9 +220,8 @@ export class Writer {
       isSent = true;
     };
     let reported: number | undefined;
-    const stopListening = target.gate.status.listen(({ point, raw: heard, problem }) => {
-      if (point.series === target.point.series && heard !== undefined && problem === undefined)
-        reported = scaledOf(Number(heard), point.shaping);
+    const stopListening = target.status.listen(({ point, value: heard }) => {
+      if (point.series === target.point.series) reported = heard ?? reported;
     });
     try {
       await target.source.write!(target.point, raw, guard, signal);

@@ -118,6 +118,11 @@ describe('example source kind of CONTRIBUTING.md', () => {
     await sources.apply(() => true);
     await clock.advance(500);
     expect([sink.stored.length, events]).toEqual([1, ['source.open_failed']]);
+    const caller = new AbortController();
+    const tested = await sources.test(['lamp'], 10_000, caller.signal);
+    expect(tested).toMatchObject([{ tag: 'T-1', value: null, problem: 'the note is not readable' }]);
+    // Ends nothing, because the test is complete.
+    caller.abort();
     expect(findings({ sources: sources.reports() })).toMatchObject([
       {
         event: 'source.disconnected',

@@ -27,12 +27,12 @@ function gateWith(shaping: Partial<Shaping> = {}, timeFrom: 'arrival' | 'source'
 describe('source gate', () => {
   it('returns the latest value received, even if it was not sent', async () => {
     const { gate, point, take, values } = gateWith({ deadband: { units: 10 }, onFailure: 'bad' });
-    expect(gate.latestOf(point)).toBeUndefined();
+    expect(gate.status.latestOf(point.series)).toBeUndefined();
     await take(20);
     await take(29);
-    expect([gate.latestOf(point), values()]).toEqual([29, [20]]);
+    expect([gate.status.latestOf(point.series), values()]).toEqual([29, [20]]);
     await gate.write([{ point, failure: undefined }]);
-    expect([gate.latestOf(point), values()]).toEqual([29, [20, 20]]);
+    expect([gate.status.latestOf(point.series), values()]).toEqual([29, [20, 20]]);
   });
 
   it('assigns unique timestamps within each series, and keeps timestamps from the source', async () => {
@@ -97,6 +97,22 @@ describe('source gate', () => {
       [7, 0],
       [7, 3],
       [8, 0],
+    ]);
+  });
+
+  it('resends the previous value after its own timestamp, which can be ahead of the clock', async () => {
+    const { gate, point, take, sink, clock } = gateWith({ onFailure: 'bad' });
+    const aheadMs = clock.wallMs() + 5_000;
+    await take(7, aheadMs);
+    await gate.write([{ point, failure: undefined }]);
+    await take(8, aheadMs + 10);
+    await gate.write([{ point, failure: 'no number', timeMs: aheadMs }]);
+    const stored = sink.stored.map(({ value, status, timeMs }) => [value, status, timeMs - aheadMs]);
+    expect(stored).toEqual([
+      [7, 0, 0],
+      [7, 3, 1],
+      [8, 0, 10],
+      [8, 3, 11],
     ]);
   });
 });
@@ -234,16 +250,19 @@ describe('write to a gate', () => {
     expect(second.is).toBe('stored');
   });
 
-  it('rejects if the source stops while the store is failing', async () => {
+  it('rejects if the source stops and its last commit fails', async () => {
     const { clock, commits, gateOf, say, stateOf } = committing();
     const gate = gateOf();
     const write = stateOf(say(gate, 1));
     await clock.advance(0);
     commits[0]!.end(DISK_FULL);
     await clock.advance(0);
-    await gate.stop();
+    const stopped = stateOf(gate.stop());
+    await clock.advance(1_000);
+    expect([write.is, stopped.is, commits[1]!.values]).toEqual(['waiting', 'waiting', [1]]);
+    commits[1]!.end(DISK_FULL);
     await clock.advance(2_000);
-    expect([write.is, commits.slice(1).flatMap(({ values }) => values)]).toEqual(['source.stopped', []]);
+    expect([write.is, stopped.is, commits.length]).toEqual(['buffer.disk-full', 'stored', 2]);
   });
 });
 

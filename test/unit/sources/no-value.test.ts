@@ -71,6 +71,10 @@ describe('codes for "no value"', () => {
     ],
     ['register: holding 7, range: [5, 5]', 'range [5, 5] must begin with the lower value'],
     ['register: holding 7, range: [5]', 'is not a list of the lowest and the highest value'],
+    [
+      'register: holding 7, max_silence: 10m',
+      'max_silence has no effect without deadband or on_change, add one of them, such as on_change: true',
+    ],
     ['register: holding 7, scale_register: coil 3', 'scale_register "coil 3" is a single bit'],
     ['register: holding 7, bit: 3, scale_register: holding 3', 'cannot be combined with single bits'],
     ['register: holding 7, scale_register: holding 7', 'scale_register "holding 7" is the register of the value'],
@@ -101,6 +105,9 @@ describe('codes for "no value"', () => {
         expect.stringContaining('no_value "0x8000" is a bit pattern, which only Modbus sources support'),
       ]);
     }
+    expect(codesOf('topic: a, no_value: [-9999, sunspec]', mqtt)).toEqual([
+      expect.stringMatching(/tags.yaml:2: .*no_value "sunspec" .*only Modbus sources support, use a number .* -9999$/),
+    ]);
   });
 
   it('are read as bit patterns under `like` and behind an alias', () => {
@@ -176,17 +183,19 @@ tags:
     expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
   });
 
-  it('are reported as the problem by a source test', () => {
-    const { point, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
-    const tested = (raw: number, exponent = 0) =>
-      testedReport({ name: 's', spec: {} }, {} as SourceKind, { point, raw, exponent }, clock);
-    expect(tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
-    const replaced = { point, raw: 1, warning: 'time of arrival used: timestamp is before 2000' };
-    expect(testedReport({ name: 's', spec: {} }, {} as SourceKind, replaced, clock)).toMatchObject({
-      value: 1,
-      warning: 'time of arrival used: timestamp is before 2000',
-    });
-    expect(tested(7, -1)).toMatchObject({ raw: 7, value: 0.7, problem: null });
+  it('are reported as the problem by a source test', async () => {
+    const { point, gate, clock } = plant({ from: originOf('mqtt', 's', {}, { range: [0, 5] }) });
+    const tested = async (raw: number, more: object = {}) => {
+      const begin = () => gate.record([{ point, raw, ...more }]);
+      const listening = listenTo(gate.status, [point], clock, 1_000, new AbortController().signal, begin);
+      await clock.advance(1_000);
+      const [reading] = await listening;
+      return testedReport({ name: 's', spec: {} }, {} as SourceKind, reading!, clock);
+    };
+    expect(await tested(7)).toMatchObject({ raw: 7, value: null, problem: '7 is outside range [0, 5]' });
+    const warning = 'time of arrival used: timestamp is before 2000';
+    expect(await tested(1, { warning })).toMatchObject({ value: 1, warning });
+    expect(await tested(7, { exponent: -1 })).toMatchObject({ raw: 7, value: 0.7, problem: null });
   });
 
   it('are reported by a source test for silent values if they were rejected without a reading', async () => {
