@@ -51,7 +51,7 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     ...logRoutes(parts.recentLines),
     ...sessionRoutes(parts.session, () => parts.tryPosting()),
     ...eventRoutes(buffer.inbox, events),
-    ...assetRoutes(buffer.objects),
+    ...assetRoutes(buffer.access),
     ...webhookRoutes(events),
     ...sourceRoutes(sources.tagSources),
     ...reactionRoutes(() => parts.reactions(), events.valueRules),

@@ -112,7 +112,7 @@ export class RunningAgent {
       isReady,
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
-    this.#accepted = new AcceptedObjects(buffer.objects, clock);
+    this.#accepted = new AcceptedObjects(buffer.access, clock);
     this.#uplink = makeUplink({
       settings,
       buffer: buffer.outgoing,

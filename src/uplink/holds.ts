@@ -11,7 +11,7 @@
  * loses only the latest ones, which the next responses restore.
  */
 import type { EventHolds } from '../access/follower.ts';
-import type { AccessCause, HeldObject, HoldChange, LoadedHolds, StoredHold } from '../access/hold-table.ts';
+import type { AccessCause, HeldObject, HoldChange, LoadedHolds, StoredHold } from '../access/access-table.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import { GatheredLines, MAX_NAMED } from '../base/gathered-lines.ts';

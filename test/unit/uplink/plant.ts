@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import type { StoredHold } from '../../../src/access/hold-table.ts';
+import type { StoredHold } from '../../../src/access/access-table.ts';
 import type { Clock } from '../../../src/base/clock.ts';
 import { PlatformError } from '../../../src/base/errors.ts';
 import type { OutgoingBuffer } from '../../../src/buffer/client/lanes.ts';
