@@ -15,7 +15,6 @@ import {
   chooseLive,
   chooseProbe,
   chooseTrial,
-  liveWaitsFor,
   type PostOptions,
 } from './choose.ts';
 import { type DeliverParts, deliver, type ValuesClient } from './deliver.ts';
@@ -52,10 +51,8 @@ const TICK_MS = 5_000;
 const MAX_LISTED = 50;
 /** An uplink without a regular check for this long is considered hung. */
 const ALIVE_MS = 120_000;
-/** Pause of an asset after a failed store call. */
-const STORE_RETRY_MS = 1_000;
-/** Pause of an asset whose lanes and buffer disagree. */
-const EMPTY_TAKE_MS = 250;
+/** Pause of an asset after a failed store call, or if its lanes and the buffer disagree. */
+const RETRY_MS = 1_000;
 
 export class Uplink {
   readonly #parts: UplinkParts;
@@ -104,6 +101,7 @@ export class Uplink {
       assets: this.#assets,
       health: this.#health,
       permits: this.#permits,
+      lag: this.#lag,
       log: this.#log,
       options: this.#options,
       stopping: this.#stopping.signal,
@@ -123,6 +121,7 @@ export class Uplink {
       buffer.onChange(() => this.wake()),
       holds.onChange(() => {
         void this.#registerHeld();
+        this.#lag.excuse(this.#parts.clock.monotonicMs());
         this.wake();
       }),
     ];
@@ -241,7 +240,10 @@ export class Uplink {
   #choose(kind: PostKind): Choice {
     const { buffer, clock, holds } = this.#parts;
     const nowMs = clock.monotonicMs();
-    if (!buffer.isReady()) return { untilMs: nowMs + TICK_MS };
+    if (!buffer.isReady()) {
+      this.#lag.excuse(nowMs);
+      return { untilMs: nowMs + TICK_MS };
+    }
     const state = {
       nowMs,
       options: this.#options,
@@ -257,12 +259,7 @@ export class Uplink {
       if (outage.nextTryAtMs > nowMs) return { untilMs: outage.nextTryAtMs };
       return chooseTrial(state, outage.cause === 'rejected');
     }
-    if (kind === 'live') {
-      // A pause after a 429 delays all assets equally.
-      if (this.#parts.budget.restingUntilMs !== undefined) this.#assets.clearDueTimes();
-      else this.#assets.noteDueTimes(state.lanes, (lane, asset) => liveWaitsFor(state, lane, asset));
-      return chooseLive(state);
-    }
+    if (kind === 'live') return chooseLive(state);
     if (kind === 'backlog') return chooseBacklog(state);
     const choice = chooseProbe(state, holds.due(nowMs));
     const nextTryAtMs = holds.nextTryAtMs();
@@ -283,29 +280,29 @@ export class Uplink {
     const { buffer, clock, holds } = this.#parts;
     const { asset, lane } = take;
     const state = this.#assets.of(asset);
-    const own: ('live' | 'backlog')[] = probe ? ['live', 'backlog'] : [lane];
+    const own: readonly ('live' | 'backlog')[] = probe || take.alongValues ? ['live', 'backlog'] : [lane];
     for (const one of own) state[one] = true;
-    const acceptedMs = lane === 'live' ? buffer.lanes().get(asset)?.oldestLiveAtMs : undefined;
-    if (kind === 'live' && !isTrial) {
-      const nowMs = clock.monotonicMs();
-      if (state.dueSinceMs < nowMs) this.#lag.note(nowMs - state.dueSinceMs, nowMs);
-      state.dueSinceMs = Number.POSITIVE_INFINITY;
+    const waiting = buffer.lanes().get(asset);
+    const acceptedMs = lane === 'live' ? waiting?.oldestLiveAtMs : undefined;
+    const startedMs = clock.monotonicMs();
+    if (acceptedMs !== undefined) {
+      // Older live values may have become backlog since the previous batch.
+      const hasOlder = waiting!.backlog > 0 && Number.isFinite(state.endedAtMs);
+      const sinceMs = hasOlder ? Math.min(acceptedMs, state.endedAtMs) : acceptedMs;
+      if (kind === 'live' && !isTrial) this.#lag.note(sinceMs, Math.max(state.endedAtMs, state.pausedUntilMs), startedMs);
+      state.lastLiveAtMs = startedMs;
     }
     let used: Permit | undefined = permit;
     try {
       const batch = await this.#take(take, probe !== undefined);
       if (!batch) {
         if (probe) holds.foundNothing(probe);
-        else state.pausedUntilMs = Math.max(state.pausedUntilMs, clock.monotonicMs() + EMPTY_TAKE_MS);
+        else state.pausedUntilMs = Math.max(state.pausedUntilMs, startedMs + RETRY_MS);
         return;
       }
       const { backlogValues } = batch.whole;
       state.isDraining = backlogValues > 0 && (buffer.lanes().get(asset)?.backlog ?? 0) > 0;
-      if (backlogValues > 0) {
-        state.lastBacklogAtMs = clock.monotonicMs();
-        if (!state.backlog) own.push('backlog');
-        state.backlog = true;
-      }
+      if (backlogValues > 0) state.lastBacklogAtMs = startedMs;
       const name = `${this.#run}-${++this.#batches}`;
       this.#log.taken({ name, asset }, batch.whole, { lane, kind: probe ? 'probe' : kind, isTrial });
       if (probe) holds.tried(probe);
@@ -316,10 +313,11 @@ export class Uplink {
       if (error === this.#stopping.signal.reason) return;
       if (this.#isStopping) this.#log.postFailed(error);
       else this.#log.storeFailed(error);
-      state.pausedUntilMs = clock.monotonicMs() + STORE_RETRY_MS;
+      state.pausedUntilMs = clock.monotonicMs() + RETRY_MS;
     } finally {
       used?.refund();
       for (const one of own) state[one] = false;
+      state.endedAtMs = clock.monotonicMs();
     }
   }
 
@@ -365,6 +363,7 @@ export class Uplink {
       const nowMs = clock.monotonicMs();
       this.#tickedMs = nowMs;
       void this.#registerHeld();
+      if (budget.restingUntilMs !== undefined) this.#lag.excuse(budget.restingUntilMs);
       const change = this.#lag.change(nowMs);
       if (change) {
         const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
