@@ -44,7 +44,8 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     intake: sources.intake,
     clock,
     isHeld: (asset) => events.holds.isHeld(asset),
-    withdrawn: (series) => events.holds.withdrawn(series.map(({ id }) => id)),
+    // A hold whose values were withdrawn ends at its next probe.
+    withdrawn: () => events.holds.tryNow(),
   });
   return {
     ...agentRoutes(parts),

@@ -251,7 +251,8 @@ function noteResponded(bytes: number, { assets, clock, health, holds, lag, log }
   if (!ended) return;
   lag.excuse(clock.monotonicMs());
   assets.restart(bytes);
-  if (ended.cause === 'denied') holds.tryUnprobed();
+  // The outage may have caused the holds.
+  if (ended.cause === 'denied') holds.tryNow();
   log.restored(ended);
 }
 

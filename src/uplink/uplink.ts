@@ -9,14 +9,7 @@ import type { Logger } from '../base/logger.ts';
 import type { OutgoingBuffer, TakenBatch } from '../buffer/client/lanes.ts';
 import { Assets } from './assets.ts';
 import { BackfillRate } from './backfill-rate.ts';
-import {
-  type Choice,
-  chooseBacklog,
-  chooseLive,
-  chooseProbe,
-  chooseTrial,
-  type PostOptions,
-} from './choose.ts';
+import { type Choice, chooseBacklog, chooseLive, chooseProbe, chooseTrial, type PostOptions } from './choose.ts';
 import { type DeliverParts, deliver, type ValuesClient } from './deliver.ts';
 import { Health, type Outage } from './health.ts';
 import type { Holds } from './holds.ts';
@@ -289,7 +282,8 @@ export class Uplink {
       // Older live values may have become backlog since the previous batch.
       const hasOlder = waiting!.backlog > 0 && Number.isFinite(state.endedAtMs);
       const sinceMs = hasOlder ? Math.min(acceptedMs, state.endedAtMs) : acceptedMs;
-      if (kind === 'live' && !isTrial) this.#lag.note(sinceMs, Math.max(state.endedAtMs, state.pausedUntilMs), startedMs);
+      if (kind === 'live' && !isTrial)
+        this.#lag.note(sinceMs, Math.max(state.endedAtMs, state.pausedUntilMs), startedMs);
       state.lastLiveAtMs = startedMs;
     }
     let used: Permit | undefined = permit;

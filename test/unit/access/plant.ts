@@ -85,9 +85,6 @@ export async function buildPlant(more: PlantOptions = {}) {
           get: (id) => known.find((one) => one.id === id),
           ofAsset: (asset) => known.filter((one) => one.asset === asset),
           ofInstrumentation: () => [],
-          get size() {
-            return known.length;
-          },
         },
         lanes: () => lanes,
         clock,

@@ -196,9 +196,6 @@ export class Plant {
         get: (id) => series.get(id),
         ofAsset: (asset) => [...series.values()].filter((one) => one.asset === asset),
         ofInstrumentation: () => [],
-        get size() {
-          return series.size;
-        },
       },
       lanes: () => buffer.lanes(),
       clock,
