@@ -124,8 +124,8 @@ export class RunningAgent {
       metrics,
       onAccepted: (asset, instrumentation) => this.#accepted.note(asset, instrumentation),
       onLiveDelivered: (waitedMs) => this.#live.sampler.delivered(waitedMs),
+      onRestored: () => this.#events.catchUp.readSoon(),
     });
-    this.#uplink.onRestored(() => this.#events.catchUp.readSoon());
     session.onChange(() => {
       if (session.snapshot().state !== 'valid') return;
       this.#uplink.tryNow();

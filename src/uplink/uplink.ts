@@ -144,11 +144,6 @@ export class Uplink {
     this.#abortPosts.abort(new Error('the uplink is stopping'));
   }
 
-  /** Calls the listener after each outage with its duration. Returns a function that removes the listener. */
-  onRestored(listener: (unavailableMs: number) => void): () => void {
-    return this.#health.onRestored(listener);
-  }
-
   /**
    * During an outage, retries immediately after a session was obtained. Pauses after a 429 or an exhausted quota remain
    * in effect.
@@ -200,7 +195,7 @@ export class Uplink {
         untilMs = await this.#step(kind);
       } catch (error) {
         // An unexpected error must not stop the loop.
-        if (!this.#isStopping) this.#log.planFailed(error);
+        if (!this.#isStopping) this.#log.failed('uplink.plan_failed', error);
         untilMs = this.#parts.clock.monotonicMs() + TICK_MS;
       }
       await this.#sleep(untilMs, wakes);
@@ -305,8 +300,7 @@ export class Uplink {
       await deliver({ name, asset, batch, acceptedMs, probe, isTrial, isSearch }, permit, this.#deliverParts);
     } catch (error) {
       if (error === this.#stopping.signal.reason) return;
-      if (this.#isStopping) this.#log.postFailed(error);
-      else this.#log.storeFailed(error);
+      this.#log.failed(this.#isStopping ? 'uplink.post_failed' : 'uplink.store_failed', error);
       state.pausedUntilMs = clock.monotonicMs() + RETRY_MS;
     } finally {
       used?.refund();
@@ -318,11 +312,7 @@ export class Uplink {
   async #take(take: Post['take'], isProbe: boolean): Promise<TakenBatch | undefined> {
     const { addresses, buffer } = this.#parts;
     // Reserved first, because the next post may be chosen in the meantime.
-    const reserved = this.#backfill.isLimited
-      ? take.lane === 'backlog'
-        ? take.maxValues
-        : (take.alongValues ?? 0)
-      : 0;
+    const reserved = take.lane === 'backlog' ? take.maxValues : (take.alongValues ?? 0);
     this.#backfill.spend(reserved);
     let batch: TakenBatch | undefined;
     try {
@@ -347,7 +337,7 @@ export class Uplink {
     } catch (error) {
       // Repeated by the next regular check.
       this.#held = before;
-      this.#log.storeFailed(error);
+      this.#log.failed('uplink.store_failed', error);
     }
   }
 
@@ -409,7 +399,7 @@ export class Uplink {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
         reason: outage.reason,
-        isForeign: outage.isForeign,
+        isForeign: outage.cause === 'foreign',
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },

@@ -163,6 +163,9 @@ export class Plant {
       quarantined: (_reason: string, values: number) => {
         this.counts.quarantined += values;
       },
+      restored: () => {
+        this.counts.backs++;
+      },
     };
     const { budget, series, storedHolds } = this;
     const platformClock = new PlatformClock(clock);
@@ -203,9 +206,6 @@ export class Plant {
     });
     const parts = { buffer, client: resting, budget, holds: this.holds, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
-    this.uplink.onRestored(() => {
-      this.counts.backs++;
-    });
   }
 
   /** Accepts `count` values of one series and returns their numbers. */
