@@ -160,8 +160,11 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
           // If too many values are rejected, the rest of the series or asset is not tried.
           const tooMany = holds.countRejection(asset, series);
           if (tooMany) waiting = tooMany === 'asset' ? [] : waiting.filter(isOther);
-        } else if (holds.rejected(asset, series, refusal)) {
-          if (holds.isHeld(asset)) return;
+          continue;
+        }
+        const held = holds.rejected(asset, series, refusal);
+        if (held === 'asset') return;
+        if (held === 'series') {
           waiting = waiting.filter(isOther);
           setAside = setAside.filter((one) => isOther(one.part));
         } else {

@@ -289,16 +289,17 @@ export class Holds implements EventHolds {
   }
 
   /**
-   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns whether
-   * the series or its asset is held.
+   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns what is
+   * held.
    */
-  rejected(asset: number, series: number, refusal: Refusal): boolean {
+  rejected(asset: number, series: number, refusal: Refusal): 'asset' | 'series' | undefined {
     const kind = this.#tooMany(asset, series);
     if (kind) {
       this.#set(kind, kind === 'asset' ? asset : series, 'rejected', { asset, refusal });
       this.#changed();
     }
-    return this.isHeld(asset) || this.#holds.series.has(series);
+    if (this.isHeld(asset)) return 'asset';
+    return this.#holds.series.has(series) ? 'series' : undefined;
   }
 
   #tooMany(asset: number, series: number): 'asset' | 'series' | undefined {

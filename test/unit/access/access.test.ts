@@ -259,13 +259,13 @@ describe('values that are rejected repeatedly', () => {
     const plant = await buildPlant();
     const { holds } = plant;
     for (let value = 1; value < 8; value++) expect(holds.countRejection(881, 1)).toBeUndefined();
-    expect(holds.rejected(881, 1, REFUSAL)).toBe(false);
+    expect(holds.rejected(881, 1, REFUSAL)).toBeUndefined();
     expect(holds.countRejection(881, 1)).toBe('series');
-    expect(holds.rejected(881, 1, REFUSAL)).toBe(true);
+    expect(holds.rejected(881, 1, REFUSAL)).toBe('series');
     expect(holds.heldSeries()).toEqual([1]);
     expect(holds.waitingSeries()).toMatchObject([{ series: 1, asset: 881, status: 400, reason: 'no such unit' }]);
     for (const series of [2, 3, 2, 3]) for (let value = 0; value < 6; value++) holds.countRejection(881, series);
-    expect(holds.rejected(881, 2, REFUSAL)).toBe(true);
+    expect(holds.rejected(881, 2, REFUSAL)).toBe('asset');
     expect(holds.list()).toMatchObject([{ kind: 'asset', id: 881, cause: 'rejected' }]);
     expect(plant.tryDue()).toEqual([]);
     await plant.clock.advance(15 * MINUTE);
