@@ -107,7 +107,7 @@ export class Assets {
   }
 
   /** Number of posts in progress for failing assets. */
-  get failing(): number {
+  failing(): number {
     let count = 0;
     for (const { failures, live, backlog } of this.states.values()) if (failures > 0 && (live || backlog)) count++;
     return count;

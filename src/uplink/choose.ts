@@ -25,8 +25,8 @@ export interface ChooseState {
   assets: ReadonlyMap<number, AssetState>;
   isHeld(asset: number): boolean;
   backfill: BackfillRate;
-  /** Number of posts in progress for failing assets. */
-  failing: number;
+  /** Returns the number of posts in progress for failing assets. */
+  failing(): number;
 }
 
 /** Values to take, except for their size in bytes. */
@@ -133,12 +133,12 @@ export function chooseTrial(state: ChooseState, isSearch: boolean): Choice {
 
 /** Chooses one of the due probes. */
 export function chooseProbe(state: ChooseState, probes: readonly Probe[]): Choice {
-  const { assets, lanes, nowMs, options } = state;
+  const { assets, nowMs, options } = state;
   let untilMs = NEVER;
   for (const probe of probes) {
     const { hold, asset: id, onlySeries } = probe;
     const asset = assets.get(id);
-    if (asset?.live || asset?.backlog || (!onlySeries && !lanes.has(id))) continue;
+    if (asset?.live || asset?.backlog) continue;
     if (asset && asset.pausedUntilMs > nowMs) {
       untilMs = Math.min(untilMs, asset.pausedUntilMs);
       continue;
@@ -152,7 +152,7 @@ export function chooseProbe(state: ChooseState, probes: readonly Probe[]): Choic
 /** Returns the time at which an asset may be posted. */
 function freeAtMs({ failing, options }: ChooseState, asset: AssetState | undefined): number {
   if (!asset) return Number.NEGATIVE_INFINITY;
-  const isBlocked = asset.failures > 0 && failing >= Math.max(1, options.concurrency >> 1);
+  const isBlocked = asset.failures > 0 && failing() >= Math.max(1, options.concurrency >> 1);
   return isBlocked ? NEVER : asset.pausedUntilMs;
 }
 

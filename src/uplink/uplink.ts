@@ -205,7 +205,6 @@ export class Uplink {
   /** Starts a post if one is due. Returns the time of the next step. */
   async #step(kind: PostKind): Promise<number> {
     const { clock } = this.#parts;
-    if (kind === 'probe') this.#endUnusedHolds();
     const due = this.#choose(kind);
     if ('untilMs' in due) return due.untilMs;
     const permit = await this.#permits.acquire(kind);
@@ -239,7 +238,7 @@ export class Uplink {
       assets: this.#assets.states,
       isHeld: (asset: number) => holds.isHeld(asset),
       backfill: this.#backfill,
-      failing: this.#assets.failing,
+      failing: () => this.#assets.failing(),
     };
     const { outage } = this.#health;
     if (outage) {
@@ -249,19 +248,14 @@ export class Uplink {
     }
     if (kind === 'live') return chooseLive(state);
     if (kind === 'backlog') return chooseBacklog(state);
-    const choice = chooseProbe(state, holds.due(nowMs));
     const nextTryAtMs = holds.nextTryAtMs();
-    return 'untilMs' in choice && nextTryAtMs > nowMs ? { untilMs: Math.min(choice.untilMs, nextTryAtMs) } : choice;
-  }
-
-  #endUnusedHolds(): void {
-    const { buffer, clock, holds } = this.#parts;
-    for (const probe of holds.due(clock.monotonicMs())) {
-      const state = this.#assets.states.get(probe.asset);
-      if (!probe.onlySeries && !buffer.lanes().has(probe.asset) && !state?.live && !state?.backlog) {
-        holds.foundNothing(probe);
-      }
+    if (nextTryAtMs > nowMs) return { untilMs: nextTryAtMs };
+    for (const probe of holds.due(nowMs)) {
+      const asset = this.#assets.states.get(probe.asset);
+      const isEmpty = !probe.onlySeries && !state.lanes.has(probe.asset) && !asset?.live && !asset?.backlog;
+      if (isEmpty) holds.foundNothing(probe);
     }
+    return chooseProbe(state, holds.due(nowMs));
   }
 
   async #deliver({ take, probe }: Post, kind: PostKind, permit: Permit, isTrial: boolean): Promise<void> {
