@@ -68,6 +68,11 @@ const LINES: Partial<Record<HoldCause, HeldLine>> = {
     hint: 'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.',
   },
 };
+const RELEASED = {
+  unused: { event: 'access.unused', message: 'unused hold removed' },
+  rejected: { event: 'uplink.series_back', message: 'values accepted again' },
+  access: { event: 'access.released', message: 'access restored' },
+};
 const NO_ADDRESS: Refusal = {
   status: 0,
   message: 'VALUES_PATH requires an instrumentation, but tags.yaml has none for this series',
@@ -486,12 +491,9 @@ export class Holds implements EventHolds {
   }
 
   #logReleased({ kind, id, cause }: Hold, why: 'proved' | 'unused'): void {
-    const isRejected = LINES[cause] !== undefined;
-    const restored = isRejected
-      ? ['uplink.series_back', 'values accepted again']
-      : ['access.released', 'access restored'];
-    const [event, message] = why === 'unused' ? ['access.unused', 'unused hold removed'] : restored;
-    this.#gathered.note(`released ${kind} ${why} ${isRejected}`, id, (ids) => {
+    const restored = LINES[cause] ? RELEASED.rejected : RELEASED.access;
+    const { event, message } = why === 'unused' ? RELEASED.unused : restored;
+    this.#gathered.note(`released ${kind} ${event}`, id, (ids) => {
       this.#options.logger.info({ event, ...named(kind, ids) }, message);
     });
   }

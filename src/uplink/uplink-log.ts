@@ -43,10 +43,10 @@ const OUTAGES: Record<OutageCause, { event: string; message: string }> = {
   quota: { event: 'uplink.quota', message: 'API call quota used up, all posts paused' },
 };
 const FAILURES = {
-  'uplink.store_failed': 'buffer operation failed',
-  // The batch ended because of a store failure at shutdown.
-  'uplink.post_failed': 'POST request failed',
-  'uplink.plan_failed': 'failed to select the next post',
+  store: { event: 'uplink.store_failed', message: 'buffer operation failed' },
+  // A store failure at shutdown.
+  post: { event: 'uplink.post_failed', message: 'POST request failed' },
+  plan: { event: 'uplink.plan_failed', message: 'failed to select the next post' },
 };
 const QUOTA_HINT =
   'Increase the quota of the connect subscription, or wait for its next period. To stay below the quota, set REQUESTS_PER_DAY.';
@@ -161,10 +161,11 @@ export class UplinkLog {
     this.hooks.restored?.();
   }
 
-  failed(event: keyof typeof FAILURES, error: unknown): void {
+  failed(what: keyof typeof FAILURES, error: unknown): void {
+    const { event, message } = FAILURES[what];
     const text = messageOf(error);
     const count = this.#repeats.note(`${event}:${text}`, this.#clock.monotonicMs());
-    if (count !== undefined) this.#log.error({ event, error: text, count }, FAILURES[event]);
+    if (count !== undefined) this.#log.error({ event, error: text, count }, message);
   }
 
   intervalChanged(isLengthened: boolean, facts: { intervalMs: number; configuredMs: number }, cause: string): void {

@@ -195,7 +195,7 @@ export class Uplink {
         untilMs = await this.#step(kind);
       } catch (error) {
         // An unexpected error must not stop the loop.
-        if (!this.#isStopping) this.#log.failed('uplink.plan_failed', error);
+        if (!this.#isStopping) this.#log.failed('plan', error);
         untilMs = this.#parts.clock.monotonicMs() + TICK_MS;
       }
       await this.#sleep(untilMs, wakes);
@@ -294,7 +294,7 @@ export class Uplink {
       await deliver({ name, asset, batch, acceptedMs, probe, isTrial, isSearch }, permit, this.#deliverParts);
     } catch (error) {
       if (error === this.#stopping.signal.reason) return;
-      this.#log.failed(this.#isStopping ? 'uplink.post_failed' : 'uplink.store_failed', error);
+      this.#log.failed(this.#isStopping ? 'post' : 'store', error);
       state.pausedUntilMs = clock.monotonicMs() + RETRY_MS;
     } finally {
       used?.refund();
@@ -331,7 +331,7 @@ export class Uplink {
     } catch (error) {
       // Repeated by the next regular check.
       this.#held = before;
-      this.#log.failed('uplink.store_failed', error);
+      this.#log.failed('store', error);
     }
   }
 
