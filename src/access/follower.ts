@@ -5,7 +5,7 @@ import { Repeats } from '../base/repeats.ts';
 import { fullJitterMs } from '../base/retry.ts';
 import type { Tag } from '../config/tags.ts';
 import { type ArrivedAccessEvent, associatedAsset, type OwnUser, readVisibility, userOf } from './access-event.ts';
-import type { ArrivedVisibility, HeldObject, HoldChange } from './hold-table.ts';
+import type { ArrivedVisibility, HeldObject, HoldChange } from './access-table.ts';
 
 /** Holds that events change; implemented by the uplink. */
 export interface EventHolds {
@@ -37,7 +37,7 @@ const RETRY = { baseMs: 1_000, capMs: 30_000 };
 /**
  * Reads access events from the inbox with its own cursor, so that slow reactions do not delay holds and releases.
  *
- * An event takes effect after it is on disk. The cursor is stored with the holds (`HoldTable`), so a crash repeats only
+ * An event takes effect after it is on disk. The cursor is stored with the holds (`AccessTable`), so a crash repeats only
  * events that caused no change. If an event cannot be written to the disk, it is retried before later events are read.
  * If it fails for another reason, it is skipped after MAX_TRIES attempts.
  */

@@ -24,11 +24,13 @@ export interface AgentUplinkOptions {
   onAccepted?(asset: number, instrumentation: number | undefined): void;
   /** Called with the time between acceptance and delivery of live values, in milliseconds. */
   onLiveDelivered?(waitedMs: number): void;
+  /** Called after each outage. */
+  onRestored?(): void;
 }
 
 /** Creates the uplink for an open buffer, with metrics. */
 export function makeUplink(options: AgentUplinkOptions): Uplink {
-  const { settings, platform, metrics, onAccepted, onLiveDelivered, ...parts } = options;
+  const { settings, platform, metrics, onAccepted, onLiveDelivered, onRestored, ...parts } = options;
   const { client, budget } = platform;
   const hooks = {
     posted: (outcome: string) => metrics.posts.inc({ outcome }),
@@ -38,6 +40,7 @@ export function makeUplink(options: AgentUplinkOptions): Uplink {
       if (waitedMs !== undefined) onLiveDelivered?.(waitedMs);
     },
     quarantined: (reason: string, values: number) => metrics.quarantined.inc({ reason }, values),
+    restored: () => onRestored?.(),
   };
   const posting = settings.postGzip ? compressing(client) : client;
   return new Uplink({ ...parts, client: posting, budget, hooks }, uplinkPace(settings));

@@ -142,8 +142,7 @@ export class BufferFlow {
   readonly values: Remote<AgentStoreApi['values']>;
   readonly operator: Remote<AgentStoreApi['operator']>;
   readonly inbox: Remote<AgentStoreApi['inbox']>;
-  readonly holds: Remote<AgentStoreApi['holds']>;
-  readonly objects: Remote<AgentStoreApi['objects']>;
+  readonly access: Remote<AgentStoreApi['access']>;
 
   constructor(options: BufferOptions, { client, setAside, opened, stamps }: OpenedParts) {
     const { settings, clock, log, metrics, trustedTime } = options;
@@ -159,8 +158,7 @@ export class BufferFlow {
     this.values = client.service('values');
     this.operator = client.service('operator');
     this.inbox = client.service('inbox');
-    this.holds = client.service('holds');
-    this.objects = client.service('objects');
+    this.access = client.service('access');
     this.catalogue = new SeriesCatalogue(opened.series);
     this.stamps = stamps;
     this.committer = new Committer(this.values, {

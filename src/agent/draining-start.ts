@@ -89,7 +89,7 @@ async function drainRound(
   report: () => void,
 ): Promise<void> {
   const holds = makeHolds({ tags: tags.values(), buffer, clock, log });
-  holds.start(await buffer.holds.load());
+  holds.start(await buffer.access.load());
   const addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.values());
   const uplink = makeUplink({
     settings,

@@ -1,7 +1,6 @@
-/** Content of `inbox.db`: event inbox, hold table and known objects. Opened at startup and recreated if corrupt. */
+/** Content of `inbox.db`: event inbox, and objects with their holds. Opened at startup and recreated if corrupt. */
 import { join } from 'node:path';
-import { HoldTable } from '../access/hold-table.ts';
-import { KnownObjects } from '../access/known-objects.ts';
+import { AccessTable } from '../access/access-table.ts';
 import { systemClock } from '../base/clock.ts';
 import type { Database } from '../base/database.ts';
 import type { EventStoreKind, OpenedEvents } from '../store/store-api.ts';
@@ -13,23 +12,20 @@ import { WATERMARK_NOTE } from '../webhook/watermark.ts';
 /** Services used by the main thread. */
 export interface EventServices {
   inbox: Inbox;
-  holds: HoldTable;
-  objects: KnownObjects;
+  access: AccessTable;
 }
 
 type EventStore = OpenedEvents<EventServices>;
 
 function open(database: Database, boot: string): EventStore {
   const inbox = Inbox.open(database, systemClock, boot);
-  return { database, services: { inbox, ...openAccess(database) } };
+  return { database, services: { inbox, access: openAccess(database) } };
 }
 
-function openAccess(database: Database): Omit<EventServices, 'inbox'> {
-  const objects = new KnownObjects(database);
-  const holds = new HoldTable(database, objects);
-  objects.open();
-  holds.open();
-  return { holds, objects };
+function openAccess(database: Database): AccessTable {
+  const access = new AccessTable(database);
+  access.open();
+  return access;
 }
 
 /**
@@ -38,10 +34,10 @@ function openAccess(database: Database): Omit<EventServices, 'inbox'> {
  */
 function carryOver(from: string, into: Database): number {
   prepareTables(into);
-  const { holds } = openAccess(into);
+  const access = openAccess(into);
   const rows = copyReadableRows(from, into);
   // Ids of lost events may be reused.
-  holds.forgetCursor();
+  access.forgetCursor();
   into.prepare('DELETE FROM inbox_note WHERE name = ?').run(WATERMARK_NOTE);
   return rows;
 }

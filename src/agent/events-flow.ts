@@ -71,7 +71,7 @@ const UNREADABLE_NOTE_MS = 24 * 3_600_000;
 export function makeHolds(parts: { tags: Iterable<Tag>; buffer: BufferFlow; clock: Clock; log: Logger }): Holds {
   const { tags, buffer, clock, log } = parts;
   const lanes = () => buffer.outgoing.lanes();
-  return new Holds({ store: buffer.holds, tags, series: buffer.catalogue, lanes, clock, logger: log });
+  return new Holds({ store: buffer.access, tags, series: buffer.catalogue, lanes, clock, logger: log });
 }
 
 export class EventsFlow {
@@ -205,7 +205,7 @@ export class EventsFlow {
     const { buffer, clock, log, settings } = this.#options;
     return new AccessFollower({
       feed: accessFeedOf(this.#inbox),
-      store: buffer.holds,
+      store: buffer.access,
       holds: this.holds,
       tags: () => this.#tags.tags.values(),
       user: () => this.ownUser,
@@ -278,9 +278,9 @@ export class EventsFlow {
     );
   }
 
-  /** Starts the holds first, so that no held value is posted before the hold table is loaded. */
+  /** Starts the holds first, so that no held value is posted before the holds are loaded. */
   async start(): Promise<void> {
-    const stored = await this.#options.buffer.holds.load();
+    const stored = await this.#options.buffer.access.load();
     this.holds.start(stored);
     await this.#setBrokers(this.#options.tags);
     // Load the secret before the listener accepts deliveries, so that no delivery is rejected.

@@ -100,7 +100,7 @@ export class LiveFlow {
       case 'deliveries':
         return deliveriesFeed(() => events.deliveries.recent());
       case 'assets':
-        return assetsFeed(buffer.objects);
+        return assetsFeed(buffer.access);
       case 'held':
         return heldFeed({
           quarantined: () => buffer.facts.quarantined,

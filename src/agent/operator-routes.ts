@@ -44,14 +44,15 @@ export function operatorRoutes(parts: OperatorParts): ControlRoutes {
     intake: sources.intake,
     clock,
     isHeld: (asset) => events.holds.isHeld(asset),
-    withdrawn: (series) => events.holds.withdrawn(series.map(({ id }) => id)),
+    // A hold whose values were withdrawn ends at its next probe.
+    withdrawn: () => events.holds.tryNow(),
   });
   return {
     ...agentRoutes(parts),
     ...logRoutes(parts.recentLines),
     ...sessionRoutes(parts.session, () => parts.tryPosting()),
     ...eventRoutes(buffer.inbox, events),
-    ...assetRoutes(buffer.objects),
+    ...assetRoutes(buffer.access),
     ...webhookRoutes(events),
     ...sourceRoutes(sources.tagSources),
     ...reactionRoutes(() => parts.reactions(), events.valueRules),

@@ -115,7 +115,7 @@ export class RunningAgent {
       isReady,
     });
     this.#addresses = new PostAddresses(buffer.catalogue, settings.valuesPath, tags.tags.values());
-    this.#accepted = new AcceptedObjects(buffer.objects, clock);
+    this.#accepted = new AcceptedObjects(buffer.access, clock);
     this.#uplink = makeUplink({
       settings,
       buffer: buffer.outgoing,
@@ -127,8 +127,8 @@ export class RunningAgent {
       metrics,
       onAccepted: (asset, instrumentation) => this.#accepted.note(asset, instrumentation),
       onLiveDelivered: (waitedMs) => this.#live.sampler.delivered(waitedMs),
+      onRestored: () => this.#events.catchUp.readSoon(),
     });
-    this.#uplink.onRestored(() => this.#events.catchUp.readSoon());
     session.onChange(() => {
       if (session.snapshot().state !== 'valid') return;
       this.#uplink.tryNow();

@@ -36,8 +36,8 @@ export interface BufferRoutesOptions {
   clock: Clock;
   /** Whether posts to an asset are held. Without a running agent, nothing is held. */
   isHeld?(asset: number): boolean;
-  /** Called after values of these series have been deleted or moved. */
-  withdrawn?(series: readonly Series[]): void;
+  /** Called after values have been deleted or moved. */
+  withdrawn?(): void;
 }
 
 const PAGE_SERIES = 50;
@@ -162,7 +162,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
         const { cursor: next, ...step } = await flow.operator.purge(request);
         return { ...step, next };
       });
-      options.withdrawn?.(series?.map((id) => flow.catalogue.get(id)!) ?? [...flow.catalogue.all()]);
+      options.withdrawn?.();
       const { values, waiting, failure } = outcome;
       if (!failure) return { purged: values };
       const { message, code, hint } = failure;
@@ -216,8 +216,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
 
     'buffer/retarget': async (params, { signal }) => {
       const { from, to } = retargeting(params);
-      const withdrawn = flow.catalogue.ofAsset(from);
-      const pairs = withdrawn.map((series) => {
+      const pairs = flow.catalogue.ofAsset(from).map((series) => {
         const id = flow.catalogue.idOf(to, series.key, series.group, series.unit);
         return { from: series.id, to: flow.catalogue.get(id)! };
       });
@@ -234,7 +233,7 @@ export function bufferRoutes(options: BufferRoutesOptions): ControlRoutes {
         if (left === 0) break;
         await clock.sleep(RETARGET_PAUSE_MS, signal);
       }
-      options.withdrawn?.(withdrawn);
+      options.withdrawn?.();
       return { retargeted: moved, under_way: left };
     },
   };

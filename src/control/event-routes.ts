@@ -2,7 +2,7 @@
  * Control routes for events, the webhook and known objects. Commands call the listing functions directly if the agent
  * is stopped.
  */
-import { MAX_OBJECTS, type ObjectListing, type ObjectQuery } from '../access/known-objects.ts';
+import { MAX_OBJECTS, type ObjectListing, type ObjectQuery } from '../access/access-table.ts';
 import { TagferryError, UsageError } from '../base/errors.ts';
 import { depthOf, parseEvent } from '../contract/events/event-text.ts';
 import type { ReactionRunner } from '../reactions/engine/runner.ts';

@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { KnownObjects } from '../access/known-objects.ts';
+import { AccessTable } from '../access/access-table.ts';
 import { systemClock } from '../base/clock.ts';
 import { type Database, openDatabase } from '../base/database.ts';
 import { codeOf, StoreError } from '../base/errors.ts';
@@ -33,7 +33,7 @@ export async function readStoppedObjects<Result>(
   stateDir: string,
   work: (objects: ReadableObjects) => Promise<Result>,
 ): Promise<Result> {
-  return readDatabase(stateDir, (database) => work(new KnownObjects(database)));
+  return readDatabase(stateDir, (database) => work(new AccessTable(database)));
 }
 
 async function readDatabase<Result>(stateDir: string, work: (database: Database) => Promise<Result>): Promise<Result> {

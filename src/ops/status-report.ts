@@ -30,7 +30,7 @@ export function overallState(parts: Pick<StatusParts, 'session' | 'uplink' | 'bu
   if (parts.buffer.problems.length > 0) return 'rejecting values';
   if (!parts.session.isUsable) return noTokenState(parts.session.lastErrorCode);
   const { outage } = parts.uplink;
-  if (outage && !outage.isForeign) {
+  if (outage && outage.cause !== 'foreign') {
     if (outage.code === '402') return 'quota used up';
     if (REFUSALS.has(outage.code)) return 'posts rejected';
   }

@@ -1,7 +1,6 @@
 /** Delivery state of each asset: lanes in progress, pauses and post size. */
 import type { Clock } from '../base/clock.ts';
 import { fullJitterMs } from '../base/retry.ts';
-import type { AssetLanes } from '../buffer/client/lanes.ts';
 import { PostSize } from './post-size.ts';
 
 /** Times are monotonic, in milliseconds. */
@@ -13,17 +12,16 @@ export interface AssetState {
   failures: number;
   pausedUntilMs: number;
   lastPostAtMs: number;
+  /** Time of its latest post with live values. */
+  lastLiveAtMs: number;
   /** Time of its latest post with backlog values. */
   lastBacklogAtMs: number;
+  /** End of its latest batch. */
+  endedAtMs: number;
   /** Whether backlog values remained after its latest post with backlog values, because they did not fit. */
   isDraining: boolean;
-  /** Time since which live values wait only for other assets; Infinity if none do. */
-  dueSinceMs: number;
   readonly size: PostSize;
 }
-
-/** Reason why live values of an asset wait: for its own posts, for other assets, or for more values. */
-export type WaitsFor = 'itself' | 'others' | 'values';
 
 const PAUSE = { baseMs: 2_000, capMs: 60_000 };
 const MIN_PAUSE_MS = 500;
@@ -50,9 +48,10 @@ export class Assets {
         failures: 0,
         pausedUntilMs: never,
         lastPostAtMs: never,
+        lastLiveAtMs: never,
         lastBacklogAtMs: never,
+        endedAtMs: never,
         isDraining: false,
-        dueSinceMs: Number.POSITIVE_INFINITY,
         size: new PostSize(),
       };
       this.states.set(asset, state);
@@ -99,31 +98,8 @@ export class Assets {
     return pauseMs;
   }
 
-  /** Records since when assets are due. A flush to the backlog does not change an asset's position in the order. */
-  noteDueTimes(lanes: ReadonlyMap<number, AssetLanes>, waits: (lane: AssetLanes, state: AssetState) => WaitsFor): void {
-    const nowMs = this.#clock.monotonicMs();
-    // forEach allocates no iterator results, and these loops visit every asset for every post.
-    this.states.forEach((state, asset) => {
-      const lane = lanes.get(asset);
-      const isEmpty = !lane || (lane.live === 0 && (lane.backlog === 0 || state.lastPostAtMs > state.dueSinceMs));
-      if (isEmpty) state.dueSinceMs = Number.POSITIVE_INFINITY;
-    });
-    lanes.forEach((lane) => {
-      const state = this.of(lane.asset);
-      const cause = waits(lane, state);
-      if (cause === 'itself') state.dueSinceMs = Number.POSITIVE_INFINITY;
-      else if (cause === 'others') state.dueSinceMs = Math.min(state.dueSinceMs, nowMs);
-    });
-  }
-
-  /** Clears all due times, because all assets wait for the same reason. */
-  clearDueTimes(): void {
-    for (const state of this.states.values()) state.dueSinceMs = Number.POSITIVE_INFINITY;
-  }
-
   /** Clears failures and pauses, because the platform failed rather than the assets. */
   resetFailures(): void {
-    this.clearDueTimes();
     for (const state of this.states.values()) {
       state.failures = 0;
       state.pausedUntilMs = Number.NEGATIVE_INFINITY;
@@ -131,7 +107,7 @@ export class Assets {
   }
 
   /** Number of posts in progress for failing assets. */
-  get failing(): number {
+  failing(): number {
     let count = 0;
     for (const { failures, live, backlog } of this.states.values()) if (failures > 0 && (live || backlog)) count++;
     return count;

@@ -1,13 +1,13 @@
 /**
  * Chooses the next post. Has no side effects: the same state always returns the same choice.
  *
- * - Live values are due POST_INTERVAL after their acceptance, or as soon as they fill a post. They are posted in the order
- *   in which their assets became due, so that all assets wait equally long if the budget is too small.
+ * - Live values are due POST_INTERVAL after their acceptance, or as soon as they fill a post. The asset whose latest live
+ *   post is the oldest is posted first, so that all assets wait equally long if the budget is too small.
  * - The backlog is posted oldest first. Backlog values that do not fill a post wait for a live post that includes them.
  * - Failing assets may hang until a timeout, so they use at most half of the sockets.
  */
 import type { AssetLanes, TakeRequest } from '../buffer/client/lanes.ts';
-import type { AssetState, WaitsFor } from './assets.ts';
+import type { AssetState } from './assets.ts';
 import type { BackfillRate } from './backfill-rate.ts';
 import type { Probe } from './holds.ts';
 
@@ -25,8 +25,8 @@ export interface ChooseState {
   assets: ReadonlyMap<number, AssetState>;
   isHeld(asset: number): boolean;
   backfill: BackfillRate;
-  /** Number of posts in progress for failing assets. */
-  failing: number;
+  /** Returns the number of posts in progress for failing assets. */
+  failing(): number;
 }
 
 /** Values to take, except for their size in bytes. */
@@ -46,21 +46,13 @@ function liveDueAtMs(lane: AssetLanes, options: PostOptions): number {
   return lane.live >= options.postMaxValues ? Number.NEGATIVE_INFINITY : lane.oldestLiveAtMs + options.postIntervalMs;
 }
 
-/** Returns why live values of an asset wait. */
-export function liveWaitsFor(state: ChooseState, lane: AssetLanes, asset: AssetState): WaitsFor {
-  const { nowMs, options } = state;
-  if (liveDueAtMs(lane, options) > nowMs) return 'values';
-  const isBehind = options.drainOrder === 'oldest-first' && (lane.backlog > 0 || asset.backlog);
-  return asset.live || isBehind || asset.pausedUntilMs > nowMs || state.isHeld(lane.asset) ? 'itself' : 'others';
-}
-
-/** Chooses the asset that is due the longest (`AssetState.dueSinceMs`). */
+/** Chooses the due asset whose latest live post is the oldest. */
 export function chooseLive(state: ChooseState): Choice {
   const { assets, backfill, nowMs, options } = state;
   const isBacklogFirst = options.drainOrder === 'oldest-first';
   let untilMs = NEVER;
   let best: AssetLanes | undefined;
-  let bestSinceMs = NEVER;
+  let bestPostAtMs = NEVER;
   state.lanes.forEach((lane) => {
     if (lane.live === 0 || state.isHeld(lane.asset)) return;
     const asset = assets.get(lane.asset);
@@ -70,15 +62,22 @@ export function chooseLive(state: ChooseState): Choice {
       untilMs = Math.min(untilMs, dueMs);
       return;
     }
-    const sinceMs = Math.min(nowMs, asset?.dueSinceMs ?? nowMs);
+    const postAtMs = asset?.lastLiveAtMs ?? Number.NEGATIVE_INFINITY;
     const isNext =
-      !best || sinceMs < bestSinceMs || (sinceMs === bestSinceMs && lane.oldestLiveAtMs < best.oldestLiveAtMs);
-    if (isNext) [best, bestSinceMs] = [lane, sinceMs];
+      !best || postAtMs < bestPostAtMs || (postAtMs === bestPostAtMs && lane.oldestLiveAtMs < best.oldestLiveAtMs);
+    if (isNext) [best, bestPostAtMs] = [lane, postAtMs];
   });
   if (!best) return { untilMs };
-  const maxValues = options.postMaxValues;
-  const alongValues = isBacklogFirst ? 0 : Math.min(maxValues, backfill.available(nowMs));
-  return { take: { asset: best.asset, lane: 'live', maxValues, alongValues } };
+  const alongValues = isBacklogFirst ? 0 : backfill.available(nowMs);
+  return { take: livePost(state, best, alongValues) };
+}
+
+/** Returns a post with live values, and with the given number of backlog values if they fit and none are in progress. */
+function livePost({ assets, options }: ChooseState, lane: AssetLanes, backlogValues: number): Take {
+  const { asset, backlog, live } = lane;
+  const { postMaxValues: maxValues } = options;
+  const isAlong = backlog > 0 && live < maxValues && !assets.get(asset)?.backlog;
+  return { asset, lane: 'live', maxValues, alongValues: isAlong ? Math.min(maxValues, backlogValues) : 0 };
 }
 
 export function chooseBacklog(state: ChooseState): Choice {
@@ -98,9 +97,7 @@ export function chooseBacklog(state: ChooseState): Choice {
   const values = Math.min(options.postMaxValues, backfill.available(nowMs));
   const hasRoom = live > 0 && live < options.postMaxValues && options.drainOrder === 'live-first';
   // Live values that are not due yet fill the post, which saves a request.
-  if (hasRoom && !assets.get(asset)?.live) {
-    return { take: { asset, lane: 'live', maxValues: options.postMaxValues, alongValues: values } };
-  }
+  if (hasRoom && !assets.get(asset)?.live) return { take: livePost(state, best, values) };
   return { take: { asset, lane: 'backlog', maxValues: values } };
 }
 
@@ -136,12 +133,12 @@ export function chooseTrial(state: ChooseState, isSearch: boolean): Choice {
 
 /** Chooses one of the due probes. */
 export function chooseProbe(state: ChooseState, probes: readonly Probe[]): Choice {
-  const { assets, lanes, nowMs, options } = state;
+  const { assets, nowMs, options } = state;
   let untilMs = NEVER;
   for (const probe of probes) {
     const { hold, asset: id, onlySeries } = probe;
     const asset = assets.get(id);
-    if (asset?.live || asset?.backlog || (!onlySeries && !lanes.has(id))) continue;
+    if (asset?.live || asset?.backlog) continue;
     if (asset && asset.pausedUntilMs > nowMs) {
       untilMs = Math.min(untilMs, asset.pausedUntilMs);
       continue;
@@ -155,7 +152,7 @@ export function chooseProbe(state: ChooseState, probes: readonly Probe[]): Choic
 /** Returns the time at which an asset may be posted. */
 function freeAtMs({ failing, options }: ChooseState, asset: AssetState | undefined): number {
   if (!asset) return Number.NEGATIVE_INFINITY;
-  const isBlocked = asset.failures > 0 && failing >= Math.max(1, options.concurrency >> 1);
+  const isBlocked = asset.failures > 0 && failing() >= Math.max(1, options.concurrency >> 1);
   return isBlocked ? NEVER : asset.pausedUntilMs;
 }
 

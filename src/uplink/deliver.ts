@@ -29,6 +29,7 @@ import type { Health, OutageCause, Posted } from './health.ts';
 import type { Holds, Probe } from './holds.ts';
 import type { Permit, Permits } from './permits.ts';
 import type { PostAddress, PostAddresses } from './post-address.ts';
+import type { PostLag } from './post-lag.ts';
 import type { UplinkLog } from './uplink-log.ts';
 
 /** Part of the platform client that posts require. */
@@ -43,6 +44,7 @@ export interface DeliverParts {
   assets: Assets;
   health: Health;
   holds: Holds;
+  lag: PostLag;
   log: UplinkLog;
   permits: Permits;
   clock: Clock;
@@ -158,8 +160,11 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
           // If too many values are rejected, the rest of the series or asset is not tried.
           const tooMany = holds.countRejection(asset, series);
           if (tooMany) waiting = tooMany === 'asset' ? [] : waiting.filter(isOther);
-        } else if (holds.rejected(asset, series, refusal)) {
-          if (holds.isHeld(asset)) return;
+          continue;
+        }
+        const held = holds.rejected(asset, series, refusal);
+        if (held === 'asset') return;
+        if (held === 'series') {
           waiting = waiting.filter(isOther);
           setAside = setAside.filter((one) => isOther(one.part));
         } else {
@@ -244,11 +249,13 @@ function noteAccepted(
 }
 
 /** Ends the outage. `bytes` is the size of the accepted trial, or 0. */
-function noteResponded(bytes: number, { assets, health, holds, log }: DeliverParts): void {
+function noteResponded(bytes: number, { assets, clock, health, holds, lag, log }: DeliverParts): void {
   const ended = health.responded();
   if (!ended) return;
+  lag.excuse(clock.monotonicMs());
   assets.restart(bytes);
-  if (ended.cause === 'denied') holds.tryUnprobed();
+  // The outage may have caused the holds.
+  if (ended.cause === 'denied') holds.tryNow();
   log.restored(ended);
 }
 
@@ -263,7 +270,7 @@ const CAUSES: Partial<Record<Meaning, OutageCause>> = {
 
 /** Records a post after which the rest of the batch waits. */
 function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
-  const { assets, clock, health, holds, log, permits } = parts;
+  const { assets, clock, health, holds, lag, log, permits } = parts;
   const { asset, isTrial, probe } = delivery;
   const { code, meaning, status } = verdict;
   const askedMs = retryAfterMs(verdict.answer?.header('retry-after'), clock.wallMs()) ?? 0;
@@ -275,8 +282,10 @@ function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts:
   if (probe && meaning !== 'no-access' && meaning !== 'refused') holds.untried(probe);
   if (meaning === 'rest') {
     if (isTrial) noteResponded(0, parts);
-    assets.clearDueTimes();
-    log.rateLimited(delivery, permits.restMs(clock.monotonicMs()));
+    const nowMs = clock.monotonicMs();
+    const restMs = permits.restMs(nowMs);
+    lag.excuse(nowMs + restMs);
+    log.rateLimited(delivery, restMs);
   } else if (meaning === 'no-access') {
     // The denial of a probe is no news: its object is held already.
     const isEveryones = !probe && health.isOutage(asset, 'denied');

@@ -25,7 +25,6 @@ export interface Outage {
   /** Code of the latest failure: a status or an error code. */
   code: string;
   reason: string;
-  isForeign: boolean;
   /** Number of failed trials, including the post that started the outage. */
   attempts: number;
   nextTryAtMs: number;
@@ -59,7 +58,6 @@ export class Health {
   readonly #acceptedAtMs = new Map<number, number>();
   /** Assets that failed since the latest accepted post, with the number of the next post at that time. */
   readonly #faults = new Map<number, { fault: Fault; at: number }>();
-  readonly #listeners = new Set<(unavailableMs: number) => void>();
   /** Called after an accepted post and when an outage begins. */
   readonly #waiting = new Set<() => void>();
   #posts = 0;
@@ -80,12 +78,6 @@ export class Health {
   /** `undefined` while online. */
   get outage(): Readonly<Outage> | undefined {
     return this.#outage;
-  }
-
-  /** Calls the listener after each outage with its duration. Returns a function that removes the listener. */
-  onRestored(listener: (unavailableMs: number) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
   }
 
   /** Number of the next post. */
@@ -178,7 +170,6 @@ export class Health {
       sincePost: before?.sincePost ?? this.#posts,
       code,
       reason,
-      isForeign: cause === 'foreign',
       attempts: (before?.attempts ?? 0) + 1,
       nextTryAtMs,
     };
@@ -191,8 +182,6 @@ export class Health {
     const ended = this.#outage;
     this.#outage = undefined;
     this.#quotaPauses = 0;
-    if (!ended) return undefined;
-    for (const listener of this.#listeners) listener(this.#clock.monotonicMs() - ended.sinceMs);
     return ended;
   }
 

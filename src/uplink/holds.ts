@@ -10,8 +10,9 @@
  * Holds because of access are stored on disk. A hold takes effect immediately, even if it cannot be stored; a crash
  * loses only the latest ones, which the next responses restore.
  */
+
+import type { AccessCause, HeldObject, HoldChange, LoadedHolds, StoredHold } from '../access/access-table.ts';
 import type { EventHolds } from '../access/follower.ts';
-import type { AccessCause, HeldObject, HoldChange, LoadedHolds, StoredHold } from '../access/hold-table.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf } from '../base/errors.ts';
 import { GatheredLines, MAX_NAMED } from '../base/gathered-lines.ts';
@@ -40,11 +41,38 @@ const INTERVALS: Record<HoldCause, { everyMs: number; firstMs: readonly [number,
 /** Number of individual rejections without an accepted value after which an asset or a series is held. */
 const MAX_REJECTIONS = { asset: 32, series: 8 };
 
-const ACCESS_HINT = 'Grant can_read and can_update to the technical user. Until then, the agent retries periodically.';
-const REJECTED_HINT =
-  'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.';
-const ADDRESS_HINT =
-  'Set the instrumentation of the tag in tags.yaml, or correct VALUES_PATH, then reload the service.';
+interface HeldLine {
+  level: 'warn' | 'error';
+  event: string;
+  message: string;
+  hint: string;
+}
+
+const ACCESS_LINE: HeldLine = {
+  level: 'warn',
+  event: 'access.held',
+  message: 'access lost, values held',
+  hint: 'Grant can_read and can_update to the technical user. Until then, the agent retries periodically.',
+};
+const LINES: Partial<Record<HoldCause, HeldLine>> = {
+  no_address: {
+    level: 'error',
+    event: 'uplink.no_address',
+    message: 'series has no instrumentation, values held',
+    hint: 'Set the instrumentation of the tag in tags.yaml, or correct VALUES_PATH, then reload the service.',
+  },
+  rejected: {
+    level: 'error',
+    event: 'uplink.series_waits',
+    message: 'values rejected repeatedly, values held',
+    hint: 'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.',
+  },
+};
+const RELEASED = {
+  unused: { event: 'access.unused', message: 'unused hold removed' },
+  rejected: { event: 'uplink.series_back', message: 'values accepted again' },
+  access: { event: 'access.released', message: 'access restored' },
+};
 const NO_ADDRESS: Refusal = {
   status: 0,
   message: 'VALUES_PATH requires an instrumentation, but tags.yaml has none for this series',
@@ -64,8 +92,6 @@ interface SeriesOfAssets {
   ofAsset(asset: number): readonly KnownSeries[];
   /** Returns the series that were bound to the instrumentation on acceptance. */
   ofInstrumentation(instrumentation: number): readonly KnownSeries[];
-  /** Number of series, which never decreases. */
-  readonly size: number;
 }
 
 export interface HoldsOptions {
@@ -141,8 +167,6 @@ export class Holds implements EventHolds {
   readonly #repeats = new Repeats();
   #saving: Promise<void> = Promise.resolve();
   #tags: readonly Tag[];
-  /** Cached results of `seriesOf`, valid until tags or series change. */
-  #seriesOf: { size: number; byInstrumentation: Map<number, Map<number, number[]>> } | undefined;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -202,25 +226,9 @@ export class Holds implements EventHolds {
     this.#changed();
   }
 
-  /** Probes the holds that were not probed yet, because the outage that ended may have caused them. */
-  tryUnprobed(): void {
-    for (const hold of this.#all()) if (hold.tries === 0) this.#makeDue(hold);
-    this.#changed();
-  }
-
-  /** Probes holds of which an operator withdrew values, because they may be unused. */
-  withdrawn(series: Iterable<number>): void {
-    for (const id of series) {
-      const asset = this.#holds.asset.get(this.#options.series.get(id)?.asset ?? 0);
-      for (const hold of [this.#holds.series.get(id), asset]) if (hold) this.#makeDue(hold);
-    }
-    this.#changed();
-  }
-
   /** Applies the tags of a reload and probes every hold, because a reload often follows a fix. */
   setTags(tags: Iterable<Tag>): void {
     this.#tags = [...tags];
-    this.#seriesOf = undefined;
     this.tryNow();
   }
 
@@ -286,16 +294,17 @@ export class Holds implements EventHolds {
   }
 
   /**
-   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns whether
-   * the series or its asset is held.
+   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns what is
+   * held.
    */
-  rejected(asset: number, series: number, refusal: Refusal): boolean {
+  rejected(asset: number, series: number, refusal: Refusal): 'asset' | 'series' | undefined {
     const kind = this.#tooMany(asset, series);
     if (kind) {
       this.#set(kind, kind === 'asset' ? asset : series, 'rejected', { asset, refusal });
       this.#changed();
     }
-    return this.isHeld(asset) || this.#holds.series.has(series);
+    if (this.isHeld(asset)) return 'asset';
+    return this.#holds.series.has(series) ? 'series' : undefined;
   }
 
   #tooMany(asset: number, series: number): 'asset' | 'series' | undefined {
@@ -412,23 +421,16 @@ export class Holds implements EventHolds {
    */
   #seriesOfInstrumentation(instrumentation: number): ReadonlyMap<number, number[]> {
     const { series } = this.#options;
-    if (this.#seriesOf?.size !== series.size) this.#seriesOf = { size: series.size, byInstrumentation: new Map() };
-    const { byInstrumentation } = this.#seriesOf;
-    const known = byInstrumentation.get(instrumentation);
-    if (known) return known;
-    const own = this.#tags
-      .filter((tag) => tag.instrumentation === instrumentation)
-      .flatMap((tag) => {
-        const wanted = new Set([...tag.values.values()].map((value) => `${value.key}|${value.group ?? ''}`));
-        const isOfTag = (one: KnownSeries) =>
-          one.instrumentation === undefined && wanted.has(`${one.key}|${one.group ?? ''}`);
-        return series.ofAsset(tag.asset).filter(isOfTag);
-      });
-    const found = new Set([...own, ...series.ofInstrumentation(instrumentation)]);
-    const byAsset = new Map(
-      [...Map.groupBy(found, ({ asset }) => asset)].map(([asset, of]) => [asset, of.map(({ id }) => id)]),
-    );
-    byInstrumentation.set(instrumentation, byAsset);
+    const found = new Set(series.ofInstrumentation(instrumentation));
+    for (const tag of this.#tags) {
+      if (tag.instrumentation !== instrumentation) continue;
+      const wanted = new Set([...tag.values.values()].map(({ key, group }) => `${key}|${group ?? ''}`));
+      for (const one of series.ofAsset(tag.asset)) {
+        if (one.instrumentation === undefined && wanted.has(`${one.key}|${one.group ?? ''}`)) found.add(one);
+      }
+    }
+    const byAsset = new Map<number, number[]>();
+    for (const { asset, id } of found) byAsset.set(asset, [...(byAsset.get(asset) ?? []), id]);
     return byAsset;
   }
 
@@ -480,31 +482,19 @@ export class Holds implements EventHolds {
 
   /** Logs a hold. Holds with the same cause within a few seconds are combined into one line. */
   #logHeld({ kind, id, cause, asset, refusal }: Hold): void {
-    const { logger } = this.#options;
     const { status, message: reason } = refusal ?? {};
-    const rejection = { ...(kind === 'series' ? { asset } : {}), reason };
+    const { level, event, message, hint } = LINES[cause] ?? ACCESS_LINE;
+    const why = refusal ? { asset, reason, status } : { cause };
     this.#gathered.note(`held ${kind} ${cause} ${asset} ${status}`, id, (ids) => {
-      const facts = named(kind, ids);
-      if (cause === 'no_address') {
-        const fields = { event: 'uplink.no_address', ...facts, ...rejection, hint: ADDRESS_HINT };
-        logger.error(fields, 'series has no instrumentation, values held');
-      } else if (cause === 'rejected') {
-        const fields = { event: 'uplink.series_waits', ...facts, ...rejection, status, hint: REJECTED_HINT };
-        logger.error(fields, 'values rejected repeatedly, values held');
-      } else {
-        logger.warn({ event: 'access.held', ...facts, cause, hint: ACCESS_HINT }, 'access lost, values held');
-      }
+      this.#options.logger[level]({ event, ...why, ...named(kind, ids), hint }, message);
     });
   }
 
   #logReleased({ kind, id, cause }: Hold, why: 'proved' | 'unused'): void {
-    const { logger } = this.#options;
-    const isRejected = cause === 'rejected' || cause === 'no_address';
-    this.#gathered.note(`released ${kind} ${why} ${isRejected}`, id, (ids) => {
-      const facts = named(kind, ids);
-      if (why === 'unused') logger.info({ event: 'access.unused', ...facts }, 'unused hold removed');
-      else if (isRejected) logger.info({ event: 'uplink.series_back', ...facts }, 'values accepted again');
-      else logger.info({ event: 'access.released', ...facts }, 'access restored');
+    const restored = LINES[cause] ? RELEASED.rejected : RELEASED.access;
+    const { event, message } = why === 'unused' ? RELEASED.unused : restored;
+    this.#gathered.note(`released ${kind} ${event}`, id, (ids) => {
+      this.#options.logger.info({ event, ...named(kind, ids) }, message);
     });
   }
 }

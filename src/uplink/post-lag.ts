@@ -1,12 +1,14 @@
-/** Longest delay of live posts caused by the budget or the sockets within the past one to two minutes. */
 const WINDOW_MS = 60_000;
 
+/** Longest delay of live posts caused by the budget or the sockets within the past one to two minutes. */
 export class PostLag {
   #intervalMs: number;
   #windowStartMs = Number.NEGATIVE_INFINITY;
   #now = 0;
   #before = 0;
   #isLengthened = false;
+  /** End of the latest delay with another cause: an outage, a pause after a 429, or a hold. */
+  #excusedUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(postIntervalMs: number) {
     this.#intervalMs = postIntervalMs;
@@ -17,9 +19,16 @@ export class PostLag {
     this.#intervalMs = postIntervalMs;
   }
 
-  note(lateMs: number, nowMs: number): void {
+  /** Excludes the time until `untilMs` from delays. */
+  excuse(untilMs: number): void {
+    this.#excusedUntilMs = Math.max(this.#excusedUntilMs, untilMs);
+  }
+
+  /** Records a live post whose values have been waiting since `sinceMs`. Its asset was not posted before `freeAtMs`. */
+  note(sinceMs: number, freeAtMs: number, nowMs: number): void {
     this.#turn(nowMs);
-    this.#now = Math.max(this.#now, lateMs);
+    const dueMs = Math.max(sinceMs + this.#intervalMs, freeAtMs, this.#excusedUntilMs);
+    this.#now = Math.max(this.#now, nowMs - dueMs);
   }
 
   /** Effective POST_INTERVAL. */

@@ -22,6 +22,8 @@ export interface UplinkHooks {
   delivered?(values: number, waitedMs: number | undefined): void;
   /** `reason` is the status with which the platform rejected the values. */
   quarantined?(reason: string, values: number): void;
+  /** Called after each outage. */
+  restored?(): void;
 }
 
 /** Fields common to all log lines about a batch. */
@@ -39,6 +41,12 @@ const OUTAGES: Record<OutageCause, { event: string; message: string }> = {
   denied: { event: 'uplink.none_visible', message: 'access to every posted asset denied, values stay in the buffer' },
   rejected: { event: 'uplink.all_refused', message: 'every post rejected, values stay in the buffer' },
   quota: { event: 'uplink.quota', message: 'API call quota used up, all posts paused' },
+};
+const FAILURES = {
+  store: { event: 'uplink.store_failed', message: 'buffer operation failed' },
+  // A store failure at shutdown.
+  post: { event: 'uplink.post_failed', message: 'POST request failed' },
+  plan: { event: 'uplink.plan_failed', message: 'failed to select the next post' },
 };
 const QUOTA_HINT =
   'Increase the quota of the connect subscription, or wait for its next period. To stay below the quota, set REQUESTS_PER_DAY.';
@@ -150,19 +158,14 @@ export class UplinkLog {
     this.#repeats.end('unavailable:');
     const durationMs = Math.round(this.#clock.monotonicMs() - sinceMs);
     this.#log.info({ event: 'uplink.back', code, attempts, durationMs }, 'platform connection restored');
+    this.hooks.restored?.();
   }
 
-  storeFailed(error: unknown): void {
-    this.#failed('uplink.store_failed', error, 'buffer operation failed');
-  }
-
-  /** The batch ended because of a store failure at shutdown. */
-  postFailed(error: unknown): void {
-    this.#failed('uplink.post_failed', error, 'POST request failed');
-  }
-
-  planFailed(error: unknown): void {
-    this.#failed('uplink.plan_failed', error, 'failed to select the next post');
+  failed(what: keyof typeof FAILURES, error: unknown): void {
+    const { event, message } = FAILURES[what];
+    const text = messageOf(error);
+    const count = this.#repeats.note(`${event}:${text}`, this.#clock.monotonicMs());
+    if (count !== undefined) this.#log.error({ event, error: text, count }, message);
   }
 
   intervalChanged(isLengthened: boolean, facts: { intervalMs: number; configuredMs: number }, cause: string): void {
@@ -173,12 +176,6 @@ export class UplinkLog {
 
   #debug(event: string, { name, asset }: Named, facts: Record<string, unknown>, message: string): void {
     this.#log.debug({ event, batch: name, asset, ...facts }, message);
-  }
-
-  #failed(event: string, error: unknown, message: string): void {
-    const text = messageOf(error);
-    const count = this.#repeats.note(`${event}:${text}`, this.#clock.monotonicMs());
-    if (count !== undefined) this.#log.error({ event, error: text, count }, message);
   }
 
   #repeated(

@@ -9,15 +9,7 @@ import type { Logger } from '../base/logger.ts';
 import type { OutgoingBuffer, TakenBatch } from '../buffer/client/lanes.ts';
 import { Assets } from './assets.ts';
 import { BackfillRate } from './backfill-rate.ts';
-import {
-  type Choice,
-  chooseBacklog,
-  chooseLive,
-  chooseProbe,
-  chooseTrial,
-  liveWaitsFor,
-  type PostOptions,
-} from './choose.ts';
+import { type Choice, chooseBacklog, chooseLive, chooseProbe, chooseTrial, type PostOptions } from './choose.ts';
 import { type DeliverParts, deliver, type ValuesClient } from './deliver.ts';
 import { Health, type Outage } from './health.ts';
 import type { Holds } from './holds.ts';
@@ -52,10 +44,8 @@ const TICK_MS = 5_000;
 const MAX_LISTED = 50;
 /** An uplink without a regular check for this long is considered hung. */
 const ALIVE_MS = 120_000;
-/** Pause of an asset after a failed store call. */
-const STORE_RETRY_MS = 1_000;
-/** Pause of an asset whose lanes and buffer disagree. */
-const EMPTY_TAKE_MS = 250;
+/** Pause of an asset after a failed store call, or if its lanes and the buffer disagree. */
+const RETRY_MS = 1_000;
 
 export class Uplink {
   readonly #parts: UplinkParts;
@@ -104,6 +94,7 @@ export class Uplink {
       assets: this.#assets,
       health: this.#health,
       permits: this.#permits,
+      lag: this.#lag,
       log: this.#log,
       options: this.#options,
       stopping: this.#stopping.signal,
@@ -123,6 +114,7 @@ export class Uplink {
       buffer.onChange(() => this.wake()),
       holds.onChange(() => {
         void this.#registerHeld();
+        this.#lag.excuse(this.#parts.clock.monotonicMs());
         this.wake();
       }),
     ];
@@ -150,11 +142,6 @@ export class Uplink {
 
   #abort(): void {
     this.#abortPosts.abort(new Error('the uplink is stopping'));
-  }
-
-  /** Calls the listener after each outage with its duration. Returns a function that removes the listener. */
-  onRestored(listener: (unavailableMs: number) => void): () => void {
-    return this.#health.onRestored(listener);
   }
 
   /**
@@ -208,7 +195,7 @@ export class Uplink {
         untilMs = await this.#step(kind);
       } catch (error) {
         // An unexpected error must not stop the loop.
-        if (!this.#isStopping) this.#log.planFailed(error);
+        if (!this.#isStopping) this.#log.failed('plan', error);
         untilMs = this.#parts.clock.monotonicMs() + TICK_MS;
       }
       await this.#sleep(untilMs, wakes);
@@ -218,7 +205,6 @@ export class Uplink {
   /** Starts a post if one is due. Returns the time of the next step. */
   async #step(kind: PostKind): Promise<number> {
     const { clock } = this.#parts;
-    if (kind === 'probe') this.#endUnusedHolds();
     const due = this.#choose(kind);
     if ('untilMs' in due) return due.untilMs;
     const permit = await this.#permits.acquire(kind);
@@ -241,7 +227,10 @@ export class Uplink {
   #choose(kind: PostKind): Choice {
     const { buffer, clock, holds } = this.#parts;
     const nowMs = clock.monotonicMs();
-    if (!buffer.isReady()) return { untilMs: nowMs + TICK_MS };
+    if (!buffer.isReady()) {
+      this.#lag.excuse(nowMs);
+      return { untilMs: nowMs + TICK_MS };
+    }
     const state = {
       nowMs,
       options: this.#options,
@@ -249,7 +238,7 @@ export class Uplink {
       assets: this.#assets.states,
       isHeld: (asset: number) => holds.isHeld(asset),
       backfill: this.#backfill,
-      failing: this.#assets.failing,
+      failing: () => this.#assets.failing(),
     };
     const { outage } = this.#health;
     if (outage) {
@@ -257,55 +246,46 @@ export class Uplink {
       if (outage.nextTryAtMs > nowMs) return { untilMs: outage.nextTryAtMs };
       return chooseTrial(state, outage.cause === 'rejected');
     }
-    if (kind === 'live') {
-      // A pause after a 429 delays all assets equally.
-      if (this.#parts.budget.restingUntilMs !== undefined) this.#assets.clearDueTimes();
-      else this.#assets.noteDueTimes(state.lanes, (lane, asset) => liveWaitsFor(state, lane, asset));
-      return chooseLive(state);
-    }
+    if (kind === 'live') return chooseLive(state);
     if (kind === 'backlog') return chooseBacklog(state);
-    const choice = chooseProbe(state, holds.due(nowMs));
     const nextTryAtMs = holds.nextTryAtMs();
-    return 'untilMs' in choice && nextTryAtMs > nowMs ? { untilMs: Math.min(choice.untilMs, nextTryAtMs) } : choice;
-  }
-
-  #endUnusedHolds(): void {
-    const { buffer, clock, holds } = this.#parts;
-    for (const probe of holds.due(clock.monotonicMs())) {
-      const state = this.#assets.states.get(probe.asset);
-      if (!probe.onlySeries && !buffer.lanes().has(probe.asset) && !state?.live && !state?.backlog) {
-        holds.foundNothing(probe);
-      }
+    if (nextTryAtMs > nowMs) return { untilMs: nextTryAtMs };
+    for (const probe of holds.due(nowMs)) {
+      const asset = this.#assets.states.get(probe.asset);
+      const isEmpty = !probe.onlySeries && !state.lanes.has(probe.asset) && !asset?.live && !asset?.backlog;
+      if (isEmpty) holds.foundNothing(probe);
     }
+    return chooseProbe(state, holds.due(nowMs));
   }
 
   async #deliver({ take, probe }: Post, kind: PostKind, permit: Permit, isTrial: boolean): Promise<void> {
     const { buffer, clock, holds } = this.#parts;
     const { asset, lane } = take;
     const state = this.#assets.of(asset);
-    const own: ('live' | 'backlog')[] = probe ? ['live', 'backlog'] : [lane];
+    const own: readonly ('live' | 'backlog')[] = probe || take.alongValues ? ['live', 'backlog'] : [lane];
     for (const one of own) state[one] = true;
-    const acceptedMs = lane === 'live' ? buffer.lanes().get(asset)?.oldestLiveAtMs : undefined;
-    if (kind === 'live' && !isTrial) {
-      const nowMs = clock.monotonicMs();
-      if (state.dueSinceMs < nowMs) this.#lag.note(nowMs - state.dueSinceMs, nowMs);
-      state.dueSinceMs = Number.POSITIVE_INFINITY;
+    const waiting = buffer.lanes().get(asset);
+    const acceptedMs = lane === 'live' ? waiting?.oldestLiveAtMs : undefined;
+    const startedMs = clock.monotonicMs();
+    if (acceptedMs !== undefined) {
+      // Older live values may have become backlog since the previous batch.
+      const hasOlder = waiting!.backlog > 0 && Number.isFinite(state.endedAtMs);
+      const sinceMs = hasOlder ? Math.min(acceptedMs, state.endedAtMs) : acceptedMs;
+      if (kind === 'live' && !isTrial)
+        this.#lag.note(sinceMs, Math.max(state.endedAtMs, state.pausedUntilMs), startedMs);
+      state.lastLiveAtMs = startedMs;
     }
     let used: Permit | undefined = permit;
     try {
       const batch = await this.#take(take, probe !== undefined);
       if (!batch) {
         if (probe) holds.foundNothing(probe);
-        else state.pausedUntilMs = Math.max(state.pausedUntilMs, clock.monotonicMs() + EMPTY_TAKE_MS);
+        else state.pausedUntilMs = Math.max(state.pausedUntilMs, startedMs + RETRY_MS);
         return;
       }
       const { backlogValues } = batch.whole;
       state.isDraining = backlogValues > 0 && (buffer.lanes().get(asset)?.backlog ?? 0) > 0;
-      if (backlogValues > 0) {
-        state.lastBacklogAtMs = clock.monotonicMs();
-        if (!state.backlog) own.push('backlog');
-        state.backlog = true;
-      }
+      if (backlogValues > 0) state.lastBacklogAtMs = startedMs;
       const name = `${this.#run}-${++this.#batches}`;
       this.#log.taken({ name, asset }, batch.whole, { lane, kind: probe ? 'probe' : kind, isTrial });
       if (probe) holds.tried(probe);
@@ -314,23 +294,19 @@ export class Uplink {
       await deliver({ name, asset, batch, acceptedMs, probe, isTrial, isSearch }, permit, this.#deliverParts);
     } catch (error) {
       if (error === this.#stopping.signal.reason) return;
-      if (this.#isStopping) this.#log.postFailed(error);
-      else this.#log.storeFailed(error);
-      state.pausedUntilMs = clock.monotonicMs() + STORE_RETRY_MS;
+      this.#log.failed(this.#isStopping ? 'post' : 'store', error);
+      state.pausedUntilMs = clock.monotonicMs() + RETRY_MS;
     } finally {
       used?.refund();
       for (const one of own) state[one] = false;
+      state.endedAtMs = clock.monotonicMs();
     }
   }
 
   async #take(take: Post['take'], isProbe: boolean): Promise<TakenBatch | undefined> {
     const { addresses, buffer } = this.#parts;
     // Reserved first, because the next post may be chosen in the meantime.
-    const reserved = this.#backfill.isLimited
-      ? take.lane === 'backlog'
-        ? take.maxValues
-        : (take.alongValues ?? 0)
-      : 0;
+    const reserved = take.lane === 'backlog' ? take.maxValues : (take.alongValues ?? 0);
     this.#backfill.spend(reserved);
     let batch: TakenBatch | undefined;
     try {
@@ -355,7 +331,7 @@ export class Uplink {
     } catch (error) {
       // Repeated by the next regular check.
       this.#held = before;
-      this.#log.storeFailed(error);
+      this.#log.failed('store', error);
     }
   }
 
@@ -365,6 +341,7 @@ export class Uplink {
       const nowMs = clock.monotonicMs();
       this.#tickedMs = nowMs;
       void this.#registerHeld();
+      if (budget.restingUntilMs !== undefined) this.#lag.excuse(budget.restingUntilMs);
       const change = this.#lag.change(nowMs);
       if (change) {
         const facts = { intervalMs: change.intervalMs, configuredMs: this.#options.postIntervalMs };
@@ -416,7 +393,7 @@ export class Uplink {
         forMs: nowMs - outage.sinceMs,
         code: outage.code,
         reason: outage.reason,
-        isForeign: outage.isForeign,
+        isForeign: outage.cause === 'foreign',
         attempts: outage.attempts,
         nextTryInMs: Math.max(0, outage.nextTryAtMs - nowMs),
       },

@@ -59,6 +59,17 @@ describe('problem list', () => {
     expect(waitsOf(status())).toEqual([]);
   });
 
+  it('distinguishes an unavailable platform from a rejected sign-in, even if the disk is full', () => {
+    const problems = { state: 'rejecting values', buffer: { ...CALM_STATUS.buffer, problems: ['the disk is full'] } };
+    const withoutSession = (code: string) =>
+      status({ ...problems, session: { state: 'none', usable: false, last_error: { code, message: 'its words' } } });
+    const titles = (code: string) => failuresOf(withoutSession(code)).map(({ title }) => title);
+    expect(titles('platform.connection_refused')).toContain('No session, because the platform is unavailable');
+    expect(titles('platform.sign_in_refused')).toContain('Signed out');
+    expect(valueLinks(withoutSession('platform.connection_refused'))[1]).toMatchObject({ words: 'unavailable' });
+    expect(valueLinks(withoutSession('platform.sign_in_refused'))[1]).toMatchObject({ words: 'signed out' });
+  });
+
   it('contains the original messages and a command that works with any tag name', () => {
     const name = "x'; rm -rf / #";
     const series = {

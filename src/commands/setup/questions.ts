@@ -1,4 +1,4 @@
-import type { ObjectLine, ObjectListing } from '../../access/known-objects.ts';
+import type { ObjectLine, ObjectListing } from '../../access/access-table.ts';
 import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';

@@ -2,7 +2,7 @@ import { lstatSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SchemaObject } from 'ajv';
 import { type Command, Option } from 'commander';
-import type { ObjectLine, ObjectListing } from '../../access/known-objects.ts';
+import type { ObjectLine, ObjectListing } from '../../access/access-table.ts';
 import { counted, countText, timeText } from '../../base/amounts.ts';
 import { jsonText, plain } from '../../base/foreign-text.ts';
 import { table } from '../../base/table.ts';

@@ -1,4 +1,4 @@
-import type { ObjectListing, ObjectQuery } from '../../access/known-objects.ts';
+import type { ObjectListing, ObjectQuery } from '../../access/access-table.ts';
 import type { RecentLines } from '../../base/recent-lines.ts';
 import type { QuarantinedValues } from '../../buffer/operator/requeueing.ts';
 import type { RecentDeliveries } from '../../webhook/deliveries.ts';

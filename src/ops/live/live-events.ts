@@ -3,7 +3,7 @@
  * (`…WallMs`, `…AtMs`) or monotonic (`…MonotonicMs`). The page converts monotonic times with the latest tick, so that
  * clock changes do not affect earlier data.
  */
-import type { ObjectListing } from '../../access/known-objects.ts';
+import type { ObjectListing } from '../../access/access-table.ts';
 import type { CommandOutput } from '../../reactions/command-output.ts';
 import type { RecentDeliveries } from '../../webhook/deliveries.ts';
 import type { EventLine } from '../../webhook/inbox-event.ts';

@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks';
-import type { ObjectLine } from '../../access/known-objects.ts';
+import type { ObjectLine } from '../../access/access-table.ts';
 import { counted, countText } from '../../base/amounts.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { LongList } from '../parts/long-list.tsx';

@@ -2,6 +2,7 @@
 import { counted, countText, durationText } from '../../base/amounts.ts';
 import { findings, shellWord } from '../../ops/findings.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import { noTokenState } from '../../platform/response-meanings.ts';
 
 export interface Failure {
   /** Identifier that is stable across updates. */
@@ -72,11 +73,12 @@ function bufferFailures({ buffer }: StatusReport): Failure[] {
   return found;
 }
 
-function sessionFailures({ session, state }: StatusReport): Failure[] {
+function sessionFailures({ session }: StatusReport): Failure[] {
   const { last_error: error } = session;
   if (session.usable || !error) return [];
   const hint = error.hint ? { hint: error.hint } : {};
-  const title = state === 'platform unavailable' ? 'No session, because the platform is unavailable' : 'Signed out';
+  const isUnavailable = noTokenState(error.code) === 'platform unavailable';
+  const title = isUnavailable ? 'No session, because the platform is unavailable' : 'Signed out';
   return [{ id: 'session', title, words: error.message, ...hint, command: 'tagferry session renew' }];
 }
 

@@ -1,6 +1,7 @@
 /** Links in the flow picture, with their state, rate and, if there is a problem, its cause. */
 import { counted, countText, durationText } from '../../base/amounts.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import { noTokenState } from '../../platform/response-meanings.ts';
 
 /** Each kind has its own text, colour and shape. */
 type LinkKind = 'flows' | 'waits' | 'held' | 'refused' | 'away' | 'off';
@@ -57,7 +58,8 @@ function postsOf({ state, uplink, session, buffer, holds, rates }: StatusReport)
     return { kind: 'away', words: `unavailable for ${since}`, why: away.message };
   }
   if (!session.usable) {
-    const words = state === 'platform unavailable' ? 'unavailable' : 'signed out';
+    const isUnavailable = noTokenState(session.last_error?.code) === 'platform unavailable';
+    const words = isUnavailable ? 'unavailable' : 'signed out';
     return { kind: 'away', words, why: session.last_error?.message ?? session.state };
   }
   if (resting)

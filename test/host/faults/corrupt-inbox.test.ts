@@ -127,7 +127,7 @@ describe('corrupt inbox', () => {
     await opened.inbox.insertMany([threshold(-5)]);
     expect((await readAll(opened))[0]).toBe(EVENTS + 1);
     // The holds are stored in the same file.
-    expect(await opened.holds.load()).toMatchObject({ holds: [] });
+    expect(await opened.access.load()).toMatchObject({ holds: [] });
   });
 
   it('is replaced at startup, and its readable rows are restored', async () => {

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ObjectListing } from '../../../src/access/known-objects.ts';
+import type { ObjectListing } from '../../../src/access/access-table.ts';
 import { freePort } from '../../../src/base/port-claim.ts';
 import { Sandbox } from '../../../src/sandbox/sandbox.ts';
 import { STRICT_RULE_NAMES } from '../../../src/sandbox/strictness.ts';

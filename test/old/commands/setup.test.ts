@@ -3,8 +3,8 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, st
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { HoldTable } from '../../../src/access/hold-table.ts';
-import { KnownObjects, type NamedObject } from '../../../src/access/known-objects.ts';
+import type { ObjectKind, ObjectNames } from '../../../src/access/access-event.ts';
+import { AccessTable } from '../../../src/access/access-table.ts';
 import { openDatabase } from '../../../src/base/database.ts';
 import { serviceStart } from '../../../src/commands/setup/next-steps.ts';
 import { loadConfiguration } from '../../../src/config/configuration.ts';
@@ -107,14 +107,14 @@ describe('setup', () => {
   });
 
   describe('with a tag or serial number instead of an id', () => {
-    function remember(...named: Omit<NamedObject, 'seenMs'>[]): void {
+    function remember(...named: (ObjectNames & { kind: ObjectKind; id: number })[]): void {
       mkdirSync(join(folder, 'state'), { mode: 0o700 });
       const database = openDatabase(join(folder, 'state/inbox.db'));
-      const objects = new KnownObjects(database);
-      const holds = new HoldTable(database, objects);
-      objects.open();
-      holds.open();
-      objects.noteNames(named.map((one) => ({ ...one, seenMs: Date.UTC(2026, 10, 21) })));
+      const table = new AccessTable(database);
+      table.open();
+      const occurredAtMs = Date.UTC(2026, 10, 21);
+      const where = { gone: false, occurredAtMs, wallMs: occurredAtMs, cursor: 1, related: [], isDoubtful: false };
+      for (const { kind, id, ...names } of named) table.apply({ object: kind, id, names, ...where });
       database.close();
     }
     const objectsOf = () => {

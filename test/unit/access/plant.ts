@@ -4,9 +4,8 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { onTestFinished } from 'vitest';
 import type { ArrivedAccessEvent, OwnUser } from '../../../src/access/access-event.ts';
+import { AccessTable } from '../../../src/access/access-table.ts';
 import { AccessFollower } from '../../../src/access/follower.ts';
-import { HoldTable } from '../../../src/access/hold-table.ts';
-import { KnownObjects } from '../../../src/access/known-objects.ts';
 import { openDatabase } from '../../../src/base/database.ts';
 import type { Tag, TagValue } from '../../../src/config/tags.ts';
 import { Holds } from '../../../src/uplink/holds.ts';
@@ -43,9 +42,7 @@ export async function buildPlant(more: PlantOptions = {}) {
   const user = 'user' in more ? more.user : ({ id: OWN, from: 'setting' } as const);
   const folder = mkdtempSync(join(tmpdir(), 'tagferry-access-'));
   const database = openDatabase(join(folder, 'inbox.db'));
-  const objects = new KnownObjects(database);
-  objects.open();
-  const table = new HoldTable(database, objects);
+  const table = new AccessTable(database);
   table.open();
   const clock = new ManualClock(START_MS);
   const events: ArrivedAccessEvent[] = [];
@@ -63,7 +60,6 @@ export async function buildPlant(more: PlantOptions = {}) {
   const plant = {
     clock,
     table,
-    objects,
     database,
     logged,
     known,
@@ -89,9 +85,6 @@ export async function buildPlant(more: PlantOptions = {}) {
           get: (id) => known.find((one) => one.id === id),
           ofAsset: (asset) => known.filter((one) => one.asset === asset),
           ofInstrumentation: () => [],
-          get size() {
-            return known.length;
-          },
         },
         lanes: () => lanes,
         clock,
@@ -101,7 +94,7 @@ export async function buildPlant(more: PlantOptions = {}) {
       const feed = {
         ofAccess: async (limit: number, after: number) => events.filter(({ id }) => id > after).slice(0, limit),
       };
-      const store = { apply: (event: Parameters<HoldTable['apply']>[0]) => call(() => table.apply(event)) };
+      const store = { apply: (event: Parameters<AccessTable['apply']>[0]) => call(() => table.apply(event)) };
       const options = { feed, store, holds: plant.holds, tags: () => tags, user: () => user, isRelayed, clock, logger };
       plant.follower = new AccessFollower(options);
       plant.follower.start(stored);

@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import type { StoredHold } from '../../../src/access/hold-table.ts';
+import type { StoredHold } from '../../../src/access/access-table.ts';
 import type { Clock } from '../../../src/base/clock.ts';
 import { PlatformError } from '../../../src/base/errors.ts';
 import type { OutgoingBuffer } from '../../../src/buffer/client/lanes.ts';
@@ -163,6 +163,9 @@ export class Plant {
       quarantined: (_reason: string, values: number) => {
         this.counts.quarantined += values;
       },
+      restored: () => {
+        this.counts.backs++;
+      },
     };
     const { budget, series, storedHolds } = this;
     const platformClock = new PlatformClock(clock);
@@ -196,9 +199,6 @@ export class Plant {
         get: (id) => series.get(id),
         ofAsset: (asset) => [...series.values()].filter((one) => one.asset === asset),
         ofInstrumentation: () => [],
-        get size() {
-          return series.size;
-        },
       },
       lanes: () => buffer.lanes(),
       clock,
@@ -206,9 +206,6 @@ export class Plant {
     });
     const parts = { buffer, client: resting, budget, holds: this.holds, clock, log, addresses, hooks };
     this.uplink = new Uplink(parts, { ...OPTIONS, ...options });
-    this.uplink.onRestored(() => {
-      this.counts.backs++;
-    });
   }
 
   /** Accepts `count` values of one series and returns their numbers. */
