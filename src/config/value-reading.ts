@@ -54,7 +54,8 @@ export function readOrigin(
   for (const member of foreign) {
     const reason = `"${member}" is not supported by the ${kind.kind} source "${printable(source)}"`;
     const fitting = own.filter((one) => raw[one] === undefined);
-    const others = own.length > 0 ? `support ${(fitting.length > 0 ? fitting : own).join(', ')}` : 'are assigned by tag and key';
+    const others =
+      own.length > 0 ? `support ${(fitting.length > 0 ? fitting : own).join(', ')}` : 'are assigned by tag and key';
     const instead = `remove it; ${kind.kind} values ${others}`;
     problems.error(file.placeOfName(value.pointerOf(member)), reason, instead, member);
   }
