@@ -10,7 +10,6 @@ import { runVerb } from '../harness/verb.ts';
 const START_MS = 1_700_000_000_000;
 const OVEN = 'urn:test:oven';
 const PRESS = 'urn:test:press';
-/** The agent waits for heartbeats for half a minute. */
 
 const server = new OpcuaServer();
 let platform: Platform;
