@@ -284,7 +284,8 @@ export class Uplink {
         return;
       }
       const { backlogValues } = batch.whole;
-      state.isDraining = backlogValues > 0 && (buffer.lanes().get(asset)?.backlog ?? 0) > 0;
+      // Compared with the lanes before the take, because lanes exclude segments of which a part is in flight.
+      state.isDraining = backlogValues > 0 && (waiting?.backlog ?? 0) > backlogValues;
       if (backlogValues > 0) state.lastBacklogAtMs = startedMs;
       const name = `${this.#run}-${++this.#batches}`;
       this.#log.taken({ name, asset }, batch.whole, { lane, kind: probe ? 'probe' : kind, isTrial });

@@ -230,6 +230,18 @@ describe('size of posts', () => {
   });
 });
 
+describe('backlog of an asset', () => {
+  it('leaves without a pause, although its lanes exclude the remainder while a batch is in flight', async () => {
+    await begin();
+    const lanes = plant.buffer.lanes.bind(plant.buffer);
+    plant.buffer.lanes = () => (plant.buffer.inProgress.size > 0 ? new Map() : lanes());
+    plant.accept(1, 1, 6_000);
+    plant.buffer.flush(clock.monotonicMs() + 1);
+    await clock.advance(1_000);
+    expect(plant.buffer.waiting).toBe(0);
+  });
+});
+
 describe('store failure', () => {
   it.each(['take', 'settle'] as const)('of %s is retried and logged only occasionally', async (call) => {
     await begin();
