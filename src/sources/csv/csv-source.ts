@@ -11,7 +11,9 @@
  * crash before a commit, the rows of that commit are read again. After a crash following the commit, only the move of the
  * file remains. Positions of files that are no longer listed are kept, because their share may be mounted again.
  */
+
 import { createHash } from 'node:crypto';
+import { counted } from '../../base/amounts.ts';
 import { type Clock, raced } from '../../base/clock.ts';
 import { codeOf, StoreError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
@@ -245,7 +247,7 @@ export class CsvSource implements RunningSource {
       this.#context.status.errors += added.refused;
       const message = 'file grew after it was moved, added rows read';
       this.#reports.warn(movedTo, { event: 'csv.grown', line, ...added }, message);
-      const text = `Rows added after the file was moved: ${added.values} values of ${added.rows} rows were stored.\n`;
+      const text = `Added after the file was moved: ${counted(added.rows, 'row')}, ${counted(added.values, 'value')} stored.\n`;
       await this.#folder.call('appendToReport', movedTo, text);
     } catch (error) {
       if (!isOfFile(error)) throw error;

@@ -29,7 +29,7 @@ function start() {
       return outgoing.waiting;
     },
     outgoing,
-    holds: {
+    access: {
       load: () => Promise.resolve({ holds: [], lostNodes: [], cursor: 0, damaged: 0 }),
       save: () => Promise.resolve(),
     },
