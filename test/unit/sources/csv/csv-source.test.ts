@@ -283,7 +283,7 @@ describe('source of complete CSV files', () => {
     await bench.until(() => bench.values().length === 3);
     expect(bench.values()).toEqual([1, 1334.25, 3]);
     expect(bench.logged('csv.grown')).toMatchObject([{ file: 'done/a.csv', line: 3, rows: 2, values: 2 }]);
-    expect(bench.read('done/a.csv.report.txt')).toContain('2 values of 2 rows were stored');
+    expect(bench.read('done/a.csv.report.txt')).toContain('2 rows, 2 values stored');
     await bench.clock.advance(60_000);
     expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
   });
