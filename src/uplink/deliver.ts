@@ -1,15 +1,23 @@
 /**
- * The delivery of one batch, from its first post until each value is settled, quarantined or waiting again.
+ * The delivery of one batch, from its first post until each value is settled, quarantined or waiting again. The status of
+ * a response determines its meaning (`RESPONSES`):
  *
- * - Accepted: the values are settled.
- * - Rejected: the batch is divided by series, then into halves. A value that is rejected alone is set aside and posted
- *   once more after the platform has accepted something else. If it is rejected again, it is quarantined with the
- *   platform's message. If nothing else is accepted, the platform may reject everything, and nothing is quarantined.
- * - Rate limited: a divided batch continues after the pause. Otherwise, the values return to the buffer.
- * - Access denied, failed, or aborted at shutdown: the remaining values return to the buffer.
+ * - `delivered` (204): the values are settled.
+ * - `refused` (400, 413, 422): the batch is divided by series, then into halves. A value that is rejected alone is set
+ *   aside and posted once more after the platform has accepted a later post. If it is rejected again, it is quarantined
+ *   with the platform's message. If nothing is accepted, the platform may reject everything, and nothing is quarantined.
+ * - `rest` (429): the delivery of a divided batch continues when the next permit is available, which is after the
+ *   pause. Otherwise, the values return to the buffer.
+ * - `no-access` (403, 404): the asset or instrumentation is held, and the remaining values return to the buffer.
+ * - Any other response, or none: the remaining values return to the buffer. The asset pauses, or an outage begins. If a
+ *   proxy may have rejected a large body (for example with 504), later posts are smaller.
  *
- * One part is posted at a time, and the parts of a series in order of acceptance, except for values that were set aside.
- * Parts after the first one have the priority of the backlog. After a crash, unfinished batches are posted again.
+ * At shutdown, no permit is granted, so that the function ends with an error and the remaining values return. A post in
+ * progress is completed unless `aborting` fires. A post that is aborted may have been accepted and is repeated.
+ *
+ * One part is posted at a time, and the parts of a series in order of acceptance, except for values that were set aside
+ * and during a search. Parts after the first one have the priority of the backlog. After a crash, unfinished batches are
+ * posted again.
  */
 import type { Clock } from '../base/clock.ts';
 import { announce } from '../base/crash-points.ts';
@@ -49,9 +57,10 @@ export interface DeliverParts {
   permits: Permits;
   clock: Clock;
   options: { readonly success: readonly number[] };
-  /** Aborted at shutdown: when no more posts may start, and when posts in progress must end. */
+  /** Aborted at shutdown. No more posts may start. */
   stopping: AbortSignal;
-  signal: AbortSignal;
+  /** Aborted later in a shutdown. Posts in progress must end. */
+  aborting: AbortSignal;
 }
 
 export interface Delivery {
@@ -82,7 +91,10 @@ interface SetAside {
   since: number;
 }
 
-/** Delivers a batch. `permit` is for its first post. Rejects if the store fails; the batch ends in any case. */
+/**
+ * Delivers a batch. `permit` is for its first post. Rejects if the store fails or the agent stops. The batch
+ * ends in any case.
+ */
 export async function deliver(delivery: Delivery, permit: Permit, parts: DeliverParts): Promise<void> {
   const { asset, batch, isTrial, probe } = delivery;
   const { addresses, assets, clock, health, holds, log, permits } = parts;
@@ -90,7 +102,7 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
   let waiting: Batch[] = [batch.whole];
   let setAside: SetAside[] = [];
   const postedAgain = new Set<Batch>();
-  let left = batch.whole.values;
+  let unsettled = batch.whole.values;
   let { isSearch } = delivery;
   /** Position of the next part; 0 except during a search. */
   let at = 0;
@@ -99,9 +111,9 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
     for (;;) {
       let proven = setAside.filter(({ since }) => health.acceptedSince(since));
       if (waiting.length === 0 && setAside.length > 0 && proven.length === 0) {
-        // On a gateway with one active asset, an accepted part of the same batch is sufficient proof.
-        const isSufficient = left < batch.whole.values && health.isAlone(asset);
-        if (!isSufficient && !(await othersAreAccepted(setAside.at(-1)!, delivery, parts))) return;
+        // No post was accepted since then. On a gateway with one active asset, an earlier part of the batch suffices.
+        const isSufficient = unsettled < batch.whole.values && health.isAlone(asset);
+        if (!isSufficient && !(await isAcceptedElsewhere(setAside.at(-1)!, delivery, parts))) return;
         proven = setAside;
       }
       setAside = setAside.filter((one) => !proven.includes(one));
@@ -129,7 +141,7 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
       const { verdict } = answered;
 
       if (verdict.meaning === 'delivered') {
-        left -= part.values;
+        unsettled -= part.values;
         noteAccepted(part, answered, delivery, parts);
         await batch.settle(part);
         log.settled(delivery, part, answered.post, delivery.acceptedMs);
@@ -149,7 +161,7 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
           continue;
         }
         if (isSearch) {
-          if (isTrial) noteFailed(answered, delivery, parts);
+          if (isTrial) notePostponed(answered, delivery, parts);
           return;
         }
         const series = part.series[0]!;
@@ -168,13 +180,15 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
           waiting = waiting.filter(isOther);
           setAside = setAside.filter((one) => isOther(one.part));
         } else {
-          left -= 1;
+          unsettled -= 1;
           await batch.quarantine(part, refusal);
           log.quarantined(delivery, part, refusal);
         }
       } else {
+        // The values are not divided now, because the platform or the link may be at fault instead of the size.
         if (mayBeTooLarge(verdict) && part.values > 1) reduceSize(part, delivery, parts);
-        noteFailed(answered, delivery, parts);
+        notePostponed(answered, delivery, parts);
+        // A whole batch returns, because its asset may have newer values. Probes and trials have their own schedule.
         const isContinued = verdict.meaning === 'rest' && part !== batch.whole && !probe && !isTrial;
         if (!isContinued) return;
         waiting.splice(at, 0, part);
@@ -182,22 +196,22 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
     }
   } finally {
     next?.refund();
-    if (left > 0) log.returned(delivery, left);
+    if (unsettled > 0) log.returned(delivery, unsettled);
     await batch.end();
   }
 }
 
-/** Waits until a post of another asset is accepted. Returns false if none is: the platform may reject everything. */
-async function othersAreAccepted(
+/** Waits until a later post of another asset is accepted. Returns false if the platform may reject everything. */
+async function isAcceptedElsewhere(
   { answered, since }: SetAside,
   delivery: Delivery,
   parts: DeliverParts,
 ): Promise<boolean> {
   const { asset } = delivery;
   const { health, stopping } = parts;
-  const mayBeAccepted = !health.isAlone(asset) && !health.isOutage(asset, 'rejected');
+  const mayBeAccepted = !health.isAlone(asset) && !health.recordFault(asset, 'rejected');
   if (mayBeAccepted && (await health.isAcceptedSoon(since, stopping))) return true;
-  if (!stopping.aborted) noteFailed(answered, delivery, parts);
+  if (!stopping.aborted) notePostponed(answered, delivery, parts);
   return false;
 }
 
@@ -208,21 +222,21 @@ async function post(
   part: Batch,
   { path, instrumentation }: PostAddress,
   delivery: Delivery,
-  { assets, client, clock, health, log, options, signal }: DeliverParts,
+  { assets, client, clock, health, log, options, aborting }: DeliverParts,
 ): Promise<Answered | undefined> {
   const posted = { post: health.begin(), startedMs: clock.monotonicMs() };
   assets.of(delivery.asset).lastPostAtMs = posted.startedMs;
   log.lastPostAtMs = clock.wallMs();
   const { body } = part;
   const deadlineMs = deadlineMsOf(body.length);
-  const call = { method: 'POST', path, body, headers: HEADERS, deadlineMs, signal } as const;
+  const call = { method: 'POST', path, body, headers: HEADERS, deadlineMs, signal: aborting } as const;
   let verdict: Verdict | undefined;
   try {
     // The request has been acquired from the budget.
     verdict = verdictOfAnswer(await client.request({ ...call, kind: 'paid', statusSuffices: true }), options.success);
     if (verdict.meaning === 'delivered') announce('post.unsettled');
   } catch (error) {
-    if (!signal.aborted) verdict = verdictOfError(error);
+    if (!aborting.aborted) verdict = verdictOfError(error);
   }
   log.posted(delivery, part, posted, verdict);
   return verdict && { ...posted, instrumentation, verdict };
@@ -268,8 +282,8 @@ const CAUSES: Partial<Record<Meaning, OutageCause>> = {
   'not-understood': 'foreign',
 };
 
-/** Records a post after which the rest of the batch waits. */
-function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
+/** Records a response after which the values are not settled, and pauses or holds what it concerns. */
+function notePostponed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
   const { assets, clock, health, holds, lag, log, permits } = parts;
   const { asset, isTrial, probe } = delivery;
   const { code, meaning, status } = verdict;
@@ -287,15 +301,15 @@ function noteFailed({ verdict, ...posted }: Answered, delivery: Delivery, parts:
     lag.excuse(nowMs + restMs);
     log.rateLimited(delivery, restMs);
   } else if (meaning === 'no-access') {
-    // The denial of a probe is no news: its object is held already.
-    const isEveryones = !probe && health.isOutage(asset, 'denied');
+    // The object of a probe is held already.
+    const isEveryones = !probe && health.recordFault(asset, 'denied');
     holds.denied(asset, status === 403 ? 403 : 404, { ...posted, probe });
     if (isEveryones) platformFails('denied');
     else if (isTrial) noteResponded(0, parts);
   } else {
     const isOutage =
       AT_ONCE.has(meaning) ||
-      health.isOutage(asset, meaning === 'refused' ? 'rejected' : 'failed') ||
+      health.recordFault(asset, meaning === 'refused' ? 'rejected' : 'failed') ||
       health.outage !== undefined;
     if (isOutage) platformFails(code === 'platform.no_session' ? 'signed-out' : (CAUSES[meaning] ?? 'unavailable'));
     else log.assetPaused(delivery, verdict, assets.pause(asset, askedMs));

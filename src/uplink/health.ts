@@ -125,8 +125,8 @@ export class Health {
     return this.acceptedSince(post);
   }
 
-  /** Records a failed post. Returns whether the platform is at fault, rather than the asset. */
-  isOutage(asset: number, fault: Fault): boolean {
+  /** Records a failed post of an asset. Returns whether the platform is at fault instead of the asset. */
+  recordFault(asset: number, fault: Fault): boolean {
     this.#faults.set(asset, { fault, at: this.#faults.get(asset)?.at ?? this.#posts });
     const active = this.#active().size;
     if (fault !== 'denied') return this.#faults.size >= Math.min(ENOUGH, active);

@@ -98,7 +98,7 @@ export class Uplink {
       log: this.#log,
       options: this.#options,
       stopping: this.#stopping.signal,
-      signal: this.#abortPosts.signal,
+      aborting: this.#abortPosts.signal,
     };
   }
 
