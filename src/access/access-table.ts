@@ -102,17 +102,18 @@ const NOTED_FOR_MS = 24 * 3_600_000;
 const SIMULTANEOUS_MS = 1_000;
 
 /**
- * Assets, instrumentations and nodes known to this gateway, stored on disk: the latest access event of each object with
- * its names, the hold of its values, and the latest time at which the platform accepted values for it. Operators use
- * the table to find IDs by tag or serial number. Synchronous; runs in the store thread and uses the inbox database.
+ * Assets, instrumentations and nodes known to this gateway, stored on disk. A row contains the names, latest access
+ * event, hold and latest accepted post of an object. Operators use the table to find IDs by tag or serial number.
+ * Synchronous; runs in the store thread and uses the inbox database.
  *
- * Events can arrive in any order and more than once, so the result does not depend on their order: an object is lost if
+ * Events can arrive in any order and more than once, so the result does not depend on their order. An object is lost if
  * it disappeared at least a second after it last appeared. Of simultaneous events, `appeared` takes precedence, because
  * one unnecessary post is less harmful than held values.
  *
- * Invariants: an event and its effect are one transaction, and every row has a checksum. On load, rows with an invalid
- * checksum are deleted and counted; the next response or the inbox restores the lost state. Above `MAX_OBJECTS`, the
- * least recently changed rows without a hold are deleted, determined by `turn` rather than by a clock.
+ * Invariants: an event and its effect are stored in one transaction, and every row has a checksum. On load, rows with
+ * an invalid checksum are deleted and counted; the next response or the inbox restores the lost state. Above
+ * `MAX_OBJECTS`, the least recently changed rows without a hold are deleted, determined by `turn` rather than by a
+ * clock.
  */
 export class AccessTable {
   readonly #database: Database;
@@ -213,7 +214,7 @@ export class AccessTable {
     })();
   }
 
-  /** Returns the change counter. It is a method because other threads call it. */
+  /** Returns the change counter. A method rather than a getter, because other threads call it. */
   changes(): number {
     return this.#changes;
   }

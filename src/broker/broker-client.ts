@@ -197,7 +197,7 @@ export abstract class BrokerClient<Connection, Spec> {
     this.report({ event: 'broker.discarded', ...fields }, 'message too large, discarded', `discarded ${bound}`);
   }
 
-  /** Reports that the handler of a message rejected it. Ignores rejections during a shutdown or reload. */
+  /** Reports a message that was rejected by its handler. Ignores rejections during a shutdown or reload. */
   protected reportRejected(topic: string, error: unknown): void {
     if (error instanceof SourceStopped) return;
     const code = codeOf(error);

@@ -45,7 +45,7 @@ interface Subscriber extends SubscribeOptions {
 }
 
 const PRESENCE_MS = 500;
-/** Interval at which a rejected message is delivered again, in milliseconds. */
+/** Interval at which a rejected message is redelivered, in milliseconds. */
 const RETRY_MS = 1_000;
 /** Errors of connections that the broker closed. */
 const CLOSED_BY_BROKER: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'broker.ended', 'ECONNRESET']);
@@ -71,8 +71,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
-  /** Filters that are being requested. */
-  #asked: readonly string[] = [];
+  #pendingFilters: readonly string[] = [];
   /**
    * Some brokers close the connection on a SUBSCRIBE for a topic that this client is not allowed to read, or do not
    * respond. To find the topic, the next connection requests the filters one by one.
@@ -81,8 +80,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Filter whose request made the broker close the latest connection. */
   #suspect: string | undefined;
   /**
-   * Filters whose request made the broker close two connections in a row, or had no response. They are requested again
-   * after a steady connection.
+   * Filters whose request made the broker close two consecutive connections, or had no response. These filters are
+   * requested again after a steady connection.
    */
   readonly #forbidden = new Set<string>();
   /** Rejected messages and those that wait behind them, by topic. */
@@ -226,7 +225,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.#granted.clear();
     }
     this.#requested.clear();
-    this.#asked = [];
+    this.#pendingFilters = [];
     this.#settleSoon();
     // Other clients may respond to the announcement immediately, so subscribe first.
     void this.#settling.then(() => this.#announce(connection, true));
@@ -244,8 +243,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   /** Finds the filter whose request makes the broker close the connection. */
   #findForbidden(isClosedByBroker: boolean): void {
-    this.#requestsOneByOne ||= this.#asked.length > 0;
-    const suspect = isClosedByBroker && this.#asked.length === 1 ? this.#asked[0] : undefined;
+    this.#requestsOneByOne ||= this.#pendingFilters.length > 0;
+    const suspect = isClosedByBroker && this.#pendingFilters.length === 1 ? this.#pendingFilters[0] : undefined;
     if (suspect !== undefined && suspect === this.#suspect) {
       this.#forbid(suspect);
       // The next attempt can succeed without the filter.
@@ -344,7 +343,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const before = [...this.#granted].join();
     if (this.#requestsOneByOne) for (const one of added) await this.#requestOne(connection, one);
     else await this.#requestTogether(connection, added);
-    this.#asked = [];
+    this.#pendingFilters = [];
     this.#requestsOneByOne = false;
     for (const filter of removed) {
       await connection.unsubscribe(filter);
@@ -356,7 +355,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   /** Ends the connection if a packet has no response. */
   async #requestTogether(connection: Connection, added: readonly Subscription[]): Promise<void> {
-    this.#asked = added.map(({ topic }) => topic);
+    this.#pendingFilters = added.map(({ topic }) => topic);
     const packets: Promise<void>[] = [];
     for (let at = 0; at < added.length; at += MAX_TOGETHER) {
       packets.push(this.#request(connection, added.slice(at, at + MAX_TOGETHER)));
@@ -368,7 +367,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   async #requestOne(connection: Connection, subscription: Subscription): Promise<void> {
-    this.#asked = [subscription.topic];
+    this.#pendingFilters = [subscription.topic];
     try {
       await this.#request(connection, [subscription]);
     } catch (error) {

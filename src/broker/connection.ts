@@ -358,7 +358,7 @@ export class Connection {
     }
   }
 
-  /** Resolves with the reason codes of the response. Rejects if there is none in time, or the connection ends. */
+  /** Resolves with the reason codes of the response. Rejects if the response is late or the connection ends. */
   #request(packet: { cmd: Packet['cmd']; [member: string]: unknown }): Promise<number[]> {
     const { signal } = this.#closing;
     if (signal.aborted) return Promise.reject(signal.reason);
@@ -429,7 +429,7 @@ export class Connection {
     this.#stream.write(bytes);
   }
 
-  /** Sends PINGREQ when idle. Ends the connection if the broker is silent although the connection is read. */
+  /** Sends PINGREQ when idle. Ends the connection if the broker is silent, unless reading is paused. */
   async #keepAlive(): Promise<void> {
     const { clock } = this.#options;
     const { signal } = this.#closing;

@@ -169,7 +169,7 @@ export function readNoValue<Spec>(
       return undefined;
     }
     if (isPattern(text) || text === 'sunspec') {
-      const what = isPattern(text) ? 'is a bit pattern' : 'stands for register codes';
+      const what = isPattern(text) ? 'is a bit pattern' : 'represents register codes';
       const reason = `no_value ${shown(code)} ${what}, which only Modbus sources support`;
       report.problem('no_value', reason, 'use a number that the source sends, such as -9999');
       return undefined;

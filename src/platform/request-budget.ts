@@ -3,11 +3,11 @@
  *
  * - Pace (per minute and per day): requests are evenly spaced (GCRA, a token bucket stored as a single time). A request
  *   may precede its scheduled time by at most the tolerance, so limit + 1 requests always span more than the window.
- * - Share: if several agents use the same limit, the platform rejects requests with 429. A 429 halves the share of the
- *   limit that this agent uses, at most once per minute, and each minute without one adds 5 % of the limit (AIMD, as in
- *   TCP). The share is at least one request per minute.
- * - Rest: after a 429, no requests are made until the limit is reset. The first request then has a random time, so that
- *   no agent is always the last one and the gateways in a fleet do not retry at the same time.
+ * - Share: if several agents use the same limit, the platform rejects requests with 429. A 429 halves the agent's share
+ *   of the limit, at most once per minute. Each minute without a 429 adds 5 % of the limit (AIMD, as in TCP). The share
+ *   is at least one request per minute.
+ * - Rest: after a 429, no requests are made until the limit is reset. The first request is then sent at a random time.
+ *   Therefore, no agent is always the last one, and the gateways in a fleet do not retry simultaneously.
  * - Probes: at most one request in ten is a probe.
  *
  * The budget is not persisted. A new process assumes that no tolerance is left and waits for one interval, so restarts

@@ -19,14 +19,14 @@ import {
   quoted,
 } from './response-body.ts';
 
-/** Meaning of the response to a post of values. */
+/** Meaning of a response to a post. */
 export type Meaning =
   | 'delivered'
-  /** The platform rejects the values: divide the batch. */
+  /** The platform rejects the values: split the batch. */
   | 'refused'
   /** The user has no access to the asset, or the asset does not exist: hold the asset. */
   | 'no-access'
-  /** The renewed token was rejected too: treat as an outage. */
+  /** The renewed token was also rejected: treat as an outage. */
   | 'session'
   | 'quota'
   /** Too many requests: pause all posts. */
@@ -35,7 +35,7 @@ export type Meaning =
   | 'not-understood'
   /** Retry later. Results for other assets show whether the asset or the platform is at fault. */
   | 'later'
-  /** The request did not reach the platform. It does not count against the budget. */
+  /** The request did not reach the platform, and does not count against the budget. */
   | 'unreachable';
 
 interface ResponseMeaning {
@@ -223,7 +223,9 @@ function meaningIn(row: '2xx' | 'HTML page'): Meaning {
   return BY_RESPONSE.get(row)!.meaning;
 }
 
-/** Returns the verdict on an error without a response. If no token can be requested, its cause counts. */
+/**
+ * Returns the verdict on an error without a response. If no token can be requested, the cause determines the verdict.
+ */
 export function verdictOfError(error: unknown): Verdict {
   const { cause } = error as { cause?: unknown };
   const isWithoutSession =

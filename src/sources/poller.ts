@@ -19,9 +19,9 @@ export interface PollerOptions<Spec> {
 
 /**
  * Polls at regular intervals of the monotonic clock, so that a wall clock jump neither repeats nor skips a poll. Points
- * with the same interval are read together, and at most one such read runs at a time; its values are written while the
- * next read runs. If writes to the disk fail, the readings remain in the gate, and further polls are skipped and
- * reported as late when the gate is full.
+ * with the same interval are read together, and at most one read per interval runs at a time. The values of a read are
+ * written while the next one runs. If writes to the disk fail, the readings remain in the gate. When the gate is full,
+ * further polls are skipped and reported as late.
  */
 export class Poller<Spec> {
   readonly #options: PollerOptions<Spec>;
@@ -56,7 +56,7 @@ export class Poller<Spec> {
       else await this.#poll(points, signal);
       const next = nextStep(dueMs, clock.monotonicMs(), everyMs);
       dueMs = next.dueMs;
-      // The delay of a source without a connection is reported as such.
+      // If the source is not connected, only the connection problem is reported.
       if (next.missed > 0 && wasConnected && status.connected !== false) this.#reportLate(next.missed);
       await clock.sleep(dueMs - clock.monotonicMs(), signal).catch(() => {});
     }

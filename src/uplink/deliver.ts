@@ -3,17 +3,18 @@
  * a response determines its meaning (`RESPONSES`):
  *
  * - `delivered` (204): the values are settled.
- * - `refused` (400, 413, 422): the batch is divided by series, then into halves. A value that is rejected alone is set
- *   aside and posted once more after the platform has accepted a later post. If it is rejected again, it is quarantined
- *   with the platform's message. If nothing is accepted, the platform may reject everything, and nothing is quarantined.
- * - `rest` (429): the delivery of a divided batch continues when the next permit is available, which is after the
- *   pause. Otherwise, the values return to the buffer.
+ * - `refused` (400, 413, 422): the batch is split by series, then in half. A value that is rejected alone is set aside,
+ *   and posted again after the platform has accepted a later post. After a second rejection, the value is quarantined
+ *   with the platform's message. If no post is accepted, the platform may reject everything, and no value is
+ *   quarantined.
+ * - `rest` (429): the delivery of a split batch continues with the next permit, after the pause. Otherwise, the values
+ *   return to the buffer.
  * - `no-access` (403, 404): the asset or instrumentation is held, and the remaining values return to the buffer.
  * - Any other response, or none: the remaining values return to the buffer. The asset pauses, or an outage begins. If a
  *   proxy may have rejected a large body (for example with 504), later posts are smaller.
  *
- * At shutdown, no permit is granted, so that the function ends with an error and the remaining values return. A post in
- * progress is completed unless `aborting` fires. A post that is aborted may have been accepted and is repeated.
+ * At shutdown, no permit is granted, so the function rejects and the remaining values return. A post in progress is
+ * completed unless `aborting` fires. A post that is aborted may have been accepted and is repeated.
  *
  * One part is posted at a time, and the parts of a series in order of acceptance, except for values that were set aside
  * and during a search. Parts after the first one have the priority of the backlog. After a crash, unfinished batches are
@@ -92,8 +93,8 @@ interface SetAside {
 }
 
 /**
- * Delivers a batch. `permit` is for its first post. Rejects if the store fails or the agent stops. The batch
- * ends in any case.
+ * Delivers a batch. `permit` is for its first post. Rejects if the store fails or the agent stops. Always ends the
+ * batch.
  */
 export async function deliver(delivery: Delivery, permit: Permit, parts: DeliverParts): Promise<void> {
   const { asset, batch, isTrial, probe } = delivery;
@@ -185,7 +186,7 @@ export async function deliver(delivery: Delivery, permit: Permit, parts: Deliver
           log.quarantined(delivery, part, refusal);
         }
       } else {
-        // The values are not divided now, because the platform or the link may be at fault instead of the size.
+        // Do not split the values, because the platform or the link may be at fault rather than the size.
         if (mayBeTooLarge(verdict) && part.values > 1) reduceSize(part, delivery, parts);
         notePostponed(answered, delivery, parts);
         // A whole batch returns, because its asset may have newer values. Probes and trials have their own schedule.
@@ -282,7 +283,7 @@ const CAUSES: Partial<Record<Meaning, OutageCause>> = {
   'not-understood': 'foreign',
 };
 
-/** Records a response after which the values are not settled, and pauses or holds what it concerns. */
+/** Records a response that does not settle the values, and pauses or holds the affected asset, series or posts. */
 function notePostponed({ verdict, ...posted }: Answered, delivery: Delivery, parts: DeliverParts): void {
   const { assets, clock, health, holds, lag, log, permits } = parts;
   const { asset, isTrial, probe } = delivery;
@@ -301,10 +302,10 @@ function notePostponed({ verdict, ...posted }: Answered, delivery: Delivery, par
     lag.excuse(nowMs + restMs);
     log.rateLimited(delivery, restMs);
   } else if (meaning === 'no-access') {
-    // The object of a probe is held already.
-    const isEveryones = !probe && health.recordFault(asset, 'denied');
+    // A denied probe does not indicate an outage, because its object is already held.
+    const isPlatformFault = !probe && health.recordFault(asset, 'denied');
     holds.denied(asset, status === 403 ? 403 : 404, { ...posted, probe });
-    if (isEveryones) platformFails('denied');
+    if (isPlatformFault) platformFails('denied');
     else if (isTrial) noteResponded(0, parts);
   } else {
     const isOutage =

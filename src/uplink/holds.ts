@@ -294,8 +294,8 @@ export class Holds implements EventHolds {
   }
 
   /**
-   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns what is
-   * held.
+   * Holds an asset or a series if too many of its values were rejected since the latest accepted one. Returns the kind
+   * of the held object.
    */
   rejected(asset: number, series: number, refusal: Refusal): 'asset' | 'series' | undefined {
     const kind = this.#tooMany(asset, series);

@@ -284,7 +284,7 @@ export class Uplink {
         return;
       }
       const { backlogValues } = batch.whole;
-      // Compared with the lanes before the take, because lanes exclude segments of which a part is in flight.
+      // Compared with the lanes before values were taken, because lanes exclude partly taken segments.
       state.isDraining = backlogValues > 0 && (waiting?.backlog ?? 0) > backlogValues;
       if (backlogValues > 0) state.lastBacklogAtMs = startedMs;
       const name = `${this.#run}-${++this.#batches}`;

@@ -99,8 +99,8 @@ async function findMarked(fits: (mark: string) => boolean): Promise<number[]> {
 }
 
 /**
- * Reads a file of every process. Concurrently, because each read takes several turns of the event loop, which are slow
- * on a busy gateway.
+ * Reads a file of every process. The reads are concurrent, because each one requires several turns of the event loop,
+ * which are slow on a busy gateway.
  */
 async function readEach(file: string): Promise<{ pid: number; text: string }[]> {
   const names = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name));

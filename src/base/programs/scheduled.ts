@@ -7,7 +7,7 @@ export interface ScheduledOptions extends ProgramOptions {
   everyMs: number;
   /** Time after which a run is terminated, in milliseconds. */
   timeoutMs: number;
-  /** Whether a run may start. A run that may not start is missed. */
+  /** Whether a run may start. Otherwise, the run is missed. */
   isReady(): boolean;
   /** Reports how each run ended. */
   ended(end: RunEnd): void;

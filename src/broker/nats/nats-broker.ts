@@ -1,8 +1,8 @@
 /**
  * One NATS server or cluster in tags.yaml, and the pull consumers of its streams.
  *
- * A message is acknowledged after its handler has stored it. Redelivery is left to the server: unacknowledged messages
- * are delivered again after the ack wait, to this agent or another one, and rejected ones after a second.
+ * A message is acknowledged after its handler has stored it. The server redelivers unacknowledged messages after the
+ * ack wait, to this agent or another one, and rejected messages after a second.
  */
 import {
   type Consumer,
@@ -244,8 +244,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   }
 
   /**
-   * Receives messages until their requests end. The client sends the next request when this loop reads the messages
-   * before it, so a full handler receives no more than the requested messages.
+   * Receives messages until their requests end. The client sends the next request only after this loop has read the
+   * previous messages, so a full handler receives only the requested messages.
    */
   async #receiveFrom(pull: Pull, messages: ConsumerMessages): Promise<void> {
     const { stalled, isFull } = pull.options;

@@ -48,7 +48,7 @@ const RETRY = { baseMs: 1_000, capMs: 60_000 };
  * A replaced token is retired with its refresh token, unless the current token has the same refresh token, which the
  * revocation would invalidate (platform 3.1). A retired token is revoked as soon as no call uses it, one at a time.
  * While the platform is unavailable, the revocation is retried until both tokens of the pair have expired. If the
- * platform rejects it, the pair is dropped.
+ * platform rejects the revocation, the pair is dropped.
  */
 export class LiveTokens<Token extends LiveToken & { grant: SessionGrant }> {
   readonly #options: LiveTokensOptions;

@@ -457,7 +457,7 @@ export class Session implements TokenSource {
     const { clock, log } = this.#options;
     const token = this.#tokens.current;
     const requestedAtMs = clock.monotonicMs();
-    // If the refresh token would expire before the following renewal, log in before it does (platform 8).
+    // If the refresh token would expire before the following renewal, log in before the expiry (platform 8).
     const isLasting = token && requestedAtMs + token.lifetimeMs < token.refreshUntilMs;
     if (token?.refreshToken !== undefined && !this.#isLoginDue && isLasting) {
       try {
@@ -518,7 +518,9 @@ function tokenHint(accessToken: string): string {
   return accessToken.length >= 16 ? `…${accessToken.slice(-4)}` : '…';
 }
 
-/** Returns whether a token can be sent. The margin ensures that it is still valid on arrival over a slow link. */
+/**
+ * Returns whether a token can be sent. The margin ensures that the token is still valid on arrival over a slow link.
+ */
 function isUsable({ isRejected, expiresAtMs, lifetimeMs }: IssuedToken, nowMs: number): boolean {
   return !isRejected && nowMs < expiresAtMs - Math.min(60_000, lifetimeMs / 10);
 }

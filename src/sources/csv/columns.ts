@@ -71,7 +71,7 @@ export interface FileProgress extends FolderFile, CsvPosition {
   carriedMs?: number | null | undefined;
   /** Column names of the latest header. Empty for files without a header; `undefined` before the first row. */
   names?: readonly string[];
-  /** Column names before a growing file was truncated. They apply if it does not begin with a header. */
+  /** Column names before a growing file was truncated. Used if the truncated file does not begin with a header. */
   previousNames?: readonly string[] | undefined;
   /** Problem of a later header without required columns. All rows below that header are rejected. */
   headerProblem?: string;
@@ -90,7 +90,7 @@ export interface FileProgress extends FolderFile, CsvPosition {
   failure?: string | undefined;
   /** Hash of the bytes before the position, which detects that a file was rewritten. */
   mark?: string;
-  /** Settings by which the file was divided into cells. */
+  /** Settings by which the file was split into cells. */
   format?: string;
 }
 
@@ -124,12 +124,12 @@ interface Columns {
   names: readonly string[];
   timeAt: readonly number[];
   wide: readonly { point: Point<CsvValue>; at: number; qualityAt: number | undefined }[];
-  /** Columns of the long format. The last one contains the value, and the others its name. */
+  /** Columns of the long format. The final column contains the value, and the others contain the name. */
   long: readonly number[];
   qualityAt: number | undefined;
   /** First column that contains a value. */
   firstAt: number;
-  /** Problems of values that have no column in the file, or several. */
+  /** Problems of values that have no column in the file, or several columns. */
   missing: readonly string[];
 }
 
@@ -175,7 +175,7 @@ export function indexOf(names: readonly string[], column: ColumnName): number {
   return typeof column === 'number' ? column - 1 : names.indexOf(column);
 }
 
-/** Reads the rows of all files of one source. */
+/** Reads the rows in all files of one source. */
 export class RowReader {
   readonly #spec: CsvSpec;
   readonly #time: TimeReader;

@@ -64,7 +64,7 @@ export class CsvSource implements RunningSource {
   readonly #context: SourceContext<CsvSpec, CsvValue>;
   readonly #clock: Clock;
   readonly #spec: CsvSpec;
-  /** Settings that determine how a file is divided into cells. */
+  /** Settings that determine how a file is split into cells. */
   readonly #format: string;
   readonly #time: TimeReader;
   readonly #rows: RowReader;
@@ -74,7 +74,7 @@ export class CsvSource implements RunningSource {
   #running: Promise<void> | undefined;
   /** Files by identity. */
   readonly #files = new Map<string, KnownFile>();
-  /** Time of the last row of the previous complete file, which resolves ambiguous times. Also stored in a note. */
+  /** Time of the final row in the previous complete file, which resolves ambiguous times. Also stored in a note. */
   #carriedMs: number | undefined;
   /** Whether the notes on disk have been read. */
   #isResumed = false;
@@ -346,7 +346,7 @@ export class CsvSource implements RunningSource {
 
   /**
    * Passes all rows from the position to the end of the listed file to the gate, and reads no further while the gate is
-   * full. With `isFinal`, includes a last row without a line feed. A rewritten file is read from its beginning.
+   * full. With `isFinal`, includes a final row without a line feed. A rewritten file is read from its beginning.
    */
   async #readRows(file: KnownFile, listed: OpenedFile & { size: number }, isFinal: boolean): Promise<void> {
     const { gate, source, status, isTest } = this.#context;

@@ -121,10 +121,10 @@ export class FileReports {
   /** Logs a file in `done/` whose added rows were not read. */
   missed(name: string): void {
     const fields = { event: 'csv.missed', ...this.#about(name) };
-    this.#fileTrouble.report(fields, 'file grew after its last check, added rows not read', plain(name));
+    this.#fileTrouble.report(fields, 'file grew after its final check, added rows not read', plain(name));
   }
 
-  /** Logs a change to a file that is not expected of its writer. */
+  /** Logs an unexpected change to a file. */
   warn(name: string, fields: Trouble, message: string): void {
     this.#log.warn({ ...this.#about(name), ...fields }, message);
   }

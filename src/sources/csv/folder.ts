@@ -28,7 +28,7 @@ export interface FolderFile {
   mtimeMs: number;
   /** Inode number, which distinguishes a file from a later file with the same name. */
   identity: string;
-  /** Whether the name results from the rotation of a file that matches the pattern, and does not match itself. */
+  /** Whether the name does not match the pattern, but results from the rotation of a matching file. */
   isRotated?: boolean;
 }
 
@@ -65,7 +65,7 @@ const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_APPEND, O_NOFOLLOW, O_DIRECTORY, 
 const REPORT = '.report.txt';
 /** Text that a rotation adds after the name or before its extension: `a.csv.1`, `a.csv.old`, `a-20261128.csv`. */
 const ROTATED = /^(.+?)[._-](?:old|bak|\d[\dTZ:+._-]*)(\.[^.\d][^.]*)?$/;
-const NOT_READ = 'Rows were added after the last check. They were not read. To read them, copy them to a new file.\n';
+const NOT_READ = 'Rows were added after the final check. They were not read. To read them, copy them to a new file.\n';
 /** Maximum number of listed names. Remaining names are listed once these files have been moved. */
 const MAX_FILES = 10_000;
 /** Maximum number of files that stay open. */
@@ -79,7 +79,7 @@ const ROOT = 0;
 export class ForeignFolders {
   /** Handles of files that stay open. */
   readonly #kept = new Map<string, number>();
-  /** Names in the `done/` of a folder that `cleanUp` has not reached yet. */
+  /** Names in `done/` that `cleanUp` has not reached yet, by folder. */
   readonly #unreached = new Map<string, Iterator<string, void>>();
 
   /**
@@ -173,16 +173,16 @@ export class ForeignFolders {
       const mtimeMs = lstatSync(below(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0;
       const flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
       within(openSync(below(folder, name + REPORT), flags), (report) => {
-        // Another name of the file may be outside this folder.
+        // A file with several hard links may have a name outside this folder.
         if (fstatSync(report).nlink === 1) writeReport(report, text, mtimeMs);
       });
     });
   }
 
   /**
-   * Deletes files in `done/` whose report was written before `beforeMs`. Finds other files that have changed since then,
-   * except `unchecked`, and notes this in their reports. Returns the paths of these files, and whether all files have been
-   * reached; the next request continues otherwise.
+   * Deletes files in `done/` whose report was written before `beforeMs`. Finds other files that have changed since
+   * their report was written, except `unchecked`, and adds a note to their reports. Returns the paths of the changed
+   * files, and whether all files have been reached. Otherwise, the next request continues.
    */
   cleanUp(path: string, beforeMs: number, unchecked: readonly string[]): { isComplete: boolean; grown: string[] } {
     return inFolder(path, 'done', (folder) => {
@@ -293,7 +293,7 @@ function createReport(folder: number, name: string, text: string, mode: number, 
   });
 }
 
-/** Writes text, and sets the time of the report to that of its file if the clock of the writer of the file is ahead. */
+/** Writes text. If the clock of the file's writer is ahead, sets the report's time to that of the file. */
 function writeReport(report: number, text: string, mtimeMs: number): void {
   writeFileSync(report, text);
   const writtenMs = fstatSync(report).mtimeMs;

@@ -162,7 +162,7 @@ function isQuality(rows: Rows, at: number, header: string): boolean {
   return QUALITY_HEADER.test(header.toLowerCase()) || cells.every((cell) => Number.isNaN(Number(cell)));
 }
 
-/** Lists the names in the rows. `columns`: those of the name, or of tag and key, and of the value. */
+/** Lists the names in the rows. `columns`: the columns that contain the name, or the tag and key, and the value. */
 function* scanLong(rows: Rows, columns: readonly number[]): Generator<ScanStep> {
   const keys = new ScannedNames();
   const seen = new Set<string>();

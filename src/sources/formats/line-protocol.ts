@@ -45,7 +45,7 @@ export interface SeriesHeads {
   set(slot: Slot, written: Written): unknown;
 }
 
-/** Maximum number of earlier times of a slot for lines that are read in several blocks. */
+/** Maximum number of previous timestamps kept per slot if lines are read in several blocks. */
 const MAX_EARLIER = 8;
 const SAME_KEY = 'an earlier line has the same tag, key and time';
 /** Maximum number of rejected lines that are quoted. */

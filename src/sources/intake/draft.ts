@@ -20,7 +20,7 @@ const MAX_LISTED = 100;
 interface LiveTimes {
   /** Time zone of timestamps without a UTC offset. Default: UTC. */
   zone: string | undefined;
-  /** Gets a report on each timestamp that is replaced with the arrival time, or is probably local time. */
+  /** Receives a report for each timestamp that is replaced with the arrival time, or is probably local time. */
   gate: Pick<Gate, 'reportReplaced' | 'reportMissingZone'>;
 }
 

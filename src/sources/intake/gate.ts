@@ -169,7 +169,7 @@ export class Gate implements Supply {
   #room = 0;
   #isStopped = false;
   readonly status: SourceStatus;
-  /** Which timestamps are used. */
+  /** Timestamps that are used. */
   readonly timeFrom: GateOptions['timeFrom'];
 
   constructor(options: GateOptions) {
@@ -329,8 +329,9 @@ export class Gate implements Supply {
   }
 
   /**
-   * With `on_failure: bad`, a failure sends the latest value again with the status bad, and with the time of the reading
-   * or, if it is unknown, the current time. The time is later than that of the value, which can be ahead of the clock.
+   * With `on_failure: bad`, sends the latest value again with the status bad. Its time is that of the failed reading
+   * or, if unknown, the current time. The time is always later than that of the latest value, which can be ahead of the
+   * clock.
    */
   #fail(
     reading: { point: Point; count?: number; isUnavailable?: true } & ReadingTime &
@@ -366,7 +367,7 @@ export class Gate implements Supply {
     this.#options.committer.commitSoon();
   }
 
-  /** Accepts no more values. Resolves when the accepted ones are on disk, or their next commit has failed. */
+  /** Accepts no more values. Resolves when the accepted values are on disk, or their next commit has failed. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     if (this.#open) this.commitSoon();

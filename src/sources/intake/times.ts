@@ -105,7 +105,7 @@ export class ValueTimes {
   }
 }
 
-/** Returns room for the timestamp and number of the latest value of each series. */
+/** Allocates arrays for each series' latest timestamp and number. */
 function latestValues(series: number) {
   return { lastMs: new Float64Array(series).fill(Number.NaN), lastValue: new Float64Array(series) };
 }

@@ -58,7 +58,7 @@ export const BROKER_MEMBERS = {
   },
 };
 
-/** Members of sources and values. Those of a value override those of its source. */
+/** Members of sources and values. Members of a value override the members of its source. */
 export const AVAILABILITY_MEMBERS = {
   availability: {
     type: 'string',

@@ -14,7 +14,7 @@ import { TopicRouter } from './topic-plan.ts';
 
 type Context = SourceContext<{ zone?: string; availability?: Availability }, MessageValue>;
 
-/** A value whose device announces on a topic whether it is available. Texts are in lower case. */
+/** A value whose device announces its availability on a topic. Texts are in lower case. */
 interface AvailabilityRule {
   topic: string;
   point: Point<MessageValue>;

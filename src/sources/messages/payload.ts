@@ -49,7 +49,7 @@ export interface MessageTimes {
   arrivalMs: number;
   /** Default time zone of timestamps without a UTC offset. */
   zone?: string | undefined;
-  /** Whether the message can be older than its arrival, so that values with an implausible timestamp are rejected. */
+  /** Whether the message may have been sent long ago. Values with implausible timestamps are then rejected. */
   isPast?: boolean;
 }
 
@@ -61,7 +61,7 @@ interface ReadMessage {
   zoneProblem: string | undefined;
 }
 
-/** Element of a list of samples. */
+/** Element of a sample list. */
 interface Sample {
   json: unknown;
   /** Time of the previous sample. */
@@ -81,7 +81,7 @@ export function readMessage(
   return new Payload(payload, headers, times).read(points);
 }
 
-/** A message while it is read. It is parsed as JSON at most once, regardless of the number of its values. */
+/** Message that is being read. Parsed as JSON at most once, regardless of the number of values. */
 class Payload {
   readonly #text: string;
   readonly #headers: ReadonlyMap<string, string> | undefined;
@@ -172,8 +172,9 @@ class Payload {
   }
 
   /**
-   * Returns the timestamp of a value in whole milliseconds since 1970, not necessarily plausible: an ISO 8601 time, or
-   * a plain or quoted number with its unit in milliseconds. Returns `undefined` if it cannot be read.
+   * Returns the timestamp of a value as Unix time in whole milliseconds, which can be implausible. A timestamp is an
+   * ISO 8601 time, or a plain or quoted number, which is returned with the length of its unit in milliseconds. Returns
+   * `undefined` for unreadable timestamps.
    */
   #timeOf(
     { name, spec }: Point<MessageValue>,
@@ -238,7 +239,7 @@ function problemOf(found: unknown, at: string | undefined): string {
   return `${where} is ${found === null ? 'null' : Array.isArray(found) ? 'a list' : 'an object'}, not a number`;
 }
 
-/** Returns the latest problem of a value. Absent values are only a problem if there is no other. */
+/** Returns the latest problem of a value. Absent values count only if there is no other problem. */
 function problemIn(readings: readonly Reading[]): string | undefined {
   const failed = readings.findLast((reading) => 'failure' in reading);
   if (failed !== undefined) return failed.failure;

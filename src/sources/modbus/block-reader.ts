@@ -3,15 +3,15 @@
  * its responses.
  *
  * If the device responds to a block with an exception, its registers are read one by one in the same poll. Registers
- * that fail are omitted from other blocks and retried after 5, 10, 20 s, and so on. If none fails, the device rejects
- * the gaps (unused registers) or the length of the block. All later blocks then have no gaps, and otherwise half the
- * length.
+ * that fail are omitted from other blocks and retried after 5, 10, 20 s, and so on. If no register fails, the device
+ * rejects either the gaps (unused registers) or the length of the block. Later blocks then have no gaps or, if the
+ * block had none, half its length.
  *
  * If the device does not respond to a block that is longer than all blocks that it has returned, the next poll begins
  * with a short request. If the device responds to it but again not to the block, later blocks are half as long.
  *
- * A scale register that is not in the block of its value is read before and after the value, which is a failure if the
- * scale factor has changed.
+ * A scale register that is not in the block of its value is read before and after the value. If the scale factor has
+ * changed in between, the value is a failure.
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Reading } from '../intake/gate.ts';
@@ -32,7 +32,7 @@ interface BlockReaderOptions {
   trouble: TroubleLog;
 }
 
-/** Registers that are read together: those of one or more values, for example of all bits of a register. */
+/** Registers that are read together for one or more values, such as all bits in a register. */
 interface Item extends Span {
   /** Values that depend on the item, with the name of the register. */
   users: { point: ModbusPoint; register: string }[];
@@ -40,7 +40,7 @@ interface Item extends Span {
   isValue: boolean;
   /** Set while the registers cannot be read. */
   failure?: { error: ModbusError; retryInMs: number; dueMs: number } | undefined;
-  /** First and latest response of the current poll, and the error if reading failed in it. */
+  /** First and latest response of the current poll, and the error if a read failed. */
   first?: Response | undefined;
   latest?: Response | undefined;
   error?: ModbusError | undefined;
@@ -251,7 +251,7 @@ export class BlockReader {
     return { source: this.#options.source, value: point.name, register };
   }
 
-  /** Adapts the plan to a device that rejects a block although it returns all of its items. */
+  /** Adapts the plan to a device that rejects a block although it returns each item separately. */
   #shorten(block: Block): void {
     if (block.hasGap) this.#maxGap = 0;
     else this.#maxRegisters = Math.max(1, registersIn(block) >> 1);
@@ -354,8 +354,8 @@ function readingOfValue({ point, item, scale }: Value): Reading {
 }
 
 /**
- * Returns the exponent that applied when the value was read, or the reason why it is unusable; `undefined` if the scale
- * register was not read before and after the value.
+ * Returns the exponent that applied when the value was read, or the reason why the exponent is unusable. Returns
+ * `undefined` if the scale register was not read before and after the value.
  */
 function exponentOf(value: Response, scale: Item, { spec }: ModbusPoint): number | string | undefined {
   if (scale.error !== undefined) return scale.error.message;

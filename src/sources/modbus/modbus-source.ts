@@ -15,7 +15,7 @@ type Context = SourceContext<ModbusSpec, ModbusValue>;
 const MAX_TRIES = 3;
 const BUSY_PAUSE_MS = 200;
 
-/** A running Modbus source. The values of each poll interval have their own reader, and do not delay the others. */
+/** A running Modbus source. Each poll interval has its own reader, so intervals do not delay each other. */
 export class ModbusSource implements RunningSource, LineUser {
   readonly name: string;
   readonly spec: ModbusSpec;

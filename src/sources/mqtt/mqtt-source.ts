@@ -32,7 +32,7 @@ export class MqttSource implements RunningSource {
   readonly #reader: MessageReader;
   readonly #options: SubscribeOptions;
   readonly #availabilityTopics: readonly string[];
-  /** Points by configured topic; none for the topics of devices. */
+  /** Points by configured topic; empty for availability topics. */
   readonly #byTopic: ReadonlyMap<string, readonly Point<MessageValue>[]>;
   /** Configured topics that the broker rejects. */
   readonly #denied = new Set<string>();
@@ -70,8 +70,8 @@ export class MqttSource implements RunningSource {
     if (!isTest) {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
-    // Precedes the values, so that retained values of an unavailable device are never stored as good. Without `share`,
-    // because each agent of a group has its own latest values.
+    // Subscribe to availability before values, so that retained values of an unavailable device are never stored as
+    // good. Do not use `share`, because each agent in a group has its own latest values.
     if (this.#availabilityTopics.length > 0) {
       const options = { ...this.#options, resendsRetained: true };
       const receive = (message: Message) => this.#receiveAvailability(message);

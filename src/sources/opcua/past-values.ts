@@ -140,7 +140,10 @@ export class PastValues {
     return this.#items.every(({ hasHistory }) => hasHistory);
   }
 
-  /** The next value of each item ends a gap. This is stored with the new subscription, which outlives a crash. */
+  /**
+   * Records that the next value of each item ends a gap. The record is stored with the new subscription, which outlives
+   * a crash.
+   */
   expectGaps(): void {
     for (const [at, item] of this.#items.entries()) {
       item.isGapExpected = true;
@@ -160,7 +163,7 @@ export class PastValues {
     if (latestMs !== undefined && timeMs <= latestMs) return !isGapExpected || timeMs < latestMs;
     item.latestMs = timeMs;
     if (latestMs === undefined || timeMs - latestMs <= 1 || !(isGapExpected || isAfterGap)) return true;
-    // A gap that is still open is then filled together with the values between the two.
+    // If a previous gap has not been filled yet, extend it. The values between the two gaps are then read again.
     if (gap) gap.untilMs = timeMs;
     else item.gap = { fromMs: latestMs, untilMs: timeMs, attempts: 0 };
     return true;

@@ -76,7 +76,7 @@ export async function eachReaderLine(output: Readable, onLine: (line: ReaderLine
 interface ReaderOptions extends Pick<SupervisedOptions, 'command' | 'instance' | 'clock' | 'onErrorLine' | 'ended'> {
   /** Called when the process can receive lines. */
   started(): void;
-  /** Called for each line except heartbeats and answers. */
+  /** Called for each line except heartbeats and responses. */
   handle(line: ReaderLine): void;
 }
 
@@ -137,7 +137,7 @@ export class ReaderProcess {
     }
   }
 
-  /** Every line is read at once, so the reader limits the values that are not on disk. */
+  /** Reads every line immediately. The reader limits the number of values that are not on disk. */
   async #read(output: Readable, handle: ReaderOptions['handle']): Promise<void> {
     let endWatch = () => {};
     // In two steps, so that a suspended agent reads the output before it restarts the process.

@@ -1,7 +1,7 @@
 /**
- * State of one edge node: the aliases and data types of its configured metrics according to its latest birth
- * certificates, and whether they are still valid. Reads messages, and decides when a birth certificate must be
- * requested. Has no side effects; `SparkplugSource` acts on the decisions. Times are monotonic.
+ * State of one edge node: aliases and data types of its configured metrics in the latest birth certificates, and
+ * whether these are still valid. Reads messages, and decides when a birth certificate must be requested. Has no side
+ * effects; `SparkplugSource` acts on the decisions. Times are monotonic.
  *
  * States: *born* from a birth certificate until a missed message, the node's death or a new connection; otherwise
  * *unborn*. The aliases of an unborn node may have changed, so messages with aliases wait for the next birth
@@ -64,7 +64,7 @@ export class EdgeNode {
     return this.#isBorn;
   }
 
-  /** Whether a required birth certificate has not arrived in time. Messages then do not wait for it any longer. */
+  /** Whether a required birth certificate is overdue, so that messages no longer wait for the certificate. */
   isOverdue(nowMs: number): boolean {
     return this.#requiredSinceMs !== undefined && nowMs - this.#requiredSinceMs >= NO_BIRTH_MS;
   }
@@ -162,7 +162,7 @@ export class EdgeNode {
       const metric = this.#metrics.get(pathOf(device, name));
       if (metric !== undefined) metric.datatype = datatype;
       if (alias === undefined) continue;
-      // An alias of two metrics identifies neither of them.
+      // An alias that two metrics share identifies neither.
       if (metric === undefined || aliases.has(alias)) byAlias.delete(alias);
       else byAlias.set(alias, metric);
       aliases.add(alias);

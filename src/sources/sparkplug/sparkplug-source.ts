@@ -296,7 +296,7 @@ export class SparkplugSource implements RunningSource {
 function decode({ payload, retained }: Message, { type, device }: NodeTopic): NodeMessage {
   if (payload.length > MAX_PAYLOAD_BYTES) throw new RangeError(PAYLOAD_TOO_LONG);
   const decoded = decodePayload(payload);
-  // A retained message can be older than its arrival.
+  // A retained message may have been sent long before its arrival.
   if (retained) for (const metric of decoded.metrics) metric.isHistorical = true;
   return { type, device, payload: decoded };
 }
