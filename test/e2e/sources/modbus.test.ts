@@ -136,7 +136,7 @@ describe('Modbus source', () => {
     );
     for (const event of ['source.no_value', 'source.out_of_range']) {
       await agent.until(() => agent.logged(event).length > 0, `${event} is logged`);
-      // Repetitions are combined, so the lines are fewer than the readings.
+      // Repetitions are combined, so there are fewer lines than readings.
       expect(agent.logged(event).length).toBeLessThan((await reportOf('inverter'))!.rejected!.count / 3);
     }
   });

@@ -248,7 +248,7 @@ describe('MQTT source', () => {
     await device.publishAsync('site/gauge', '20', { qos: 1 });
     const values = () => platform.stored(ASSET, 'gauge');
     await agent.until(() => values().length === 1, 'the value arrives');
-    // The connection ends without DISCONNECT, as that of a killed process.
+    // The connection ends without DISCONNECT, as if the process had been killed.
     device.stream.destroy();
     await agent.until(() => values().length === 2, 'the value arrives again');
     expect(values()[1]).toMatchObject({ value: 20, status: 'bad' });
@@ -304,7 +304,7 @@ describe('MQTT source', () => {
   });
 
   it('reports a topic on which the broker closes the connection, and receives the other topics', async () => {
-    // The previous process may have found and logged the topic, too.
+    // The previous process may also have found and logged the topic.
     const isFound = async () =>
       (await runVerb(agent, 'sources', 'ls')).stdout.includes('subscription to site/forbidden');
     await agent.until(isFound, 'the forbidden topic is found');

@@ -263,8 +263,8 @@ describe('NATS source with `ordered`', () => {
   });
 });
 
-describe('NATS consumer of a full handler', () => {
-  it('requests no more messages, and continues in their order without a redelivery', async () => {
+describe('NATS consumer with a full handler', () => {
+  it('requests no more messages, and continues in order without redelivery', async () => {
     const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
     const options = { name: 'line', spec, clientId: 'limited', clock: systemClock, logger: silentLogger() };
     const limited = new NatsBroker(options);

@@ -262,7 +262,7 @@ describe('OPC UA source', () => {
     expect(readers()).toEqual(before);
   });
 
-  it('delivers the values that only the history contains after a kill -9 of the agent and of the server', async () => {
+  it('delivers the values that only the history contains after a kill -9 of agent and server', async () => {
     server.send({ count: 1_000_000 });
     configure('1d');
     const reloads = agent.logged('config.reloaded').length;

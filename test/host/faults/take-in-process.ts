@@ -111,7 +111,7 @@ function takeIn({ folder, commits, maintenances }: Round): void {
 }
 
 for (const [index, round] of rounds.entries()) {
-  // The file's length differs between rounds, because its modification time may not.
+  // The file's length differs between rounds, because its modification time may be the same.
   writeFileSync(ordersFile, `${round.orders.padEnd(64 + (index % 2))}\n`);
   const before = counts();
   say({ folder: round.folder });

@@ -48,7 +48,7 @@ describe('known objects', () => {
     expect(listed(table, '1').objects).toMatchObject([{ id: 1, tag: null }]);
   });
 
-  it('exclude an object of which only a rejected post is known', async () => {
+  it('exclude an object for which only a rejected post is known', async () => {
     const { table } = await buildPlant();
     table.hold({ kind: 'asset', id: 1, cause: 'answered_403', sinceMs: START_MS });
     expect(ids(table)).toEqual([]);

@@ -29,7 +29,7 @@ describe('formatted count', () => {
   });
 
   it('uses the singular for one rejected value', () => {
-    const problems = { listed: [{ index: 0, field: 'value', problem: 'is no number' }], count: 1 };
+    const problems = { listed: [{ index: 0, field: 'value', problem: 'is not a number' }], count: 1 };
     expect(new RejectedValues(problems).message).toBe('1 value is invalid; nothing in the request was stored');
   });
 

@@ -10,7 +10,7 @@ import { Shared } from '../../../src/sources/source-kind.ts';
 import { makeIntakeBench, originOf, tagOf } from '../sources/sink-double.ts';
 import { StrictBroker } from './strict-broker.ts';
 
-/** Clock that is faster than the time of the test. */
+/** Clock that runs faster than real time. */
 const FASTER = 50;
 const clock: Clock = {
   ...systemClock,
@@ -23,7 +23,7 @@ let server: StrictBroker;
 let brokers: Brokers;
 let gate: ReturnType<ReturnType<typeof makeIntakeBench>['gateOf']>;
 let bench: ReturnType<typeof makeIntakeBench>;
-/** Number of times that the topic of a value was read. */
+/** Number of times that the topic of any value was read. */
 let reads = 0;
 
 beforeEach(() => {
@@ -109,7 +109,7 @@ describe('MQTT topic that the broker does not allow', () => {
     expect(report().problem).toBeNull();
   });
 
-  it('is found and left out if the broker closes the connection on its SUBSCRIBE', async () => {
+  it('is identified and skipped if the broker closes the connection on its SUBSCRIBE', async () => {
     server.closesOn.add('site/secret').add('site/other');
     await start(['site/a', 'site/secret', 'site/b', 'site/other']);
     await vi.waitUntil(() => report().problem?.includes('and 1 more'), { timeout: 30_000 });
@@ -120,11 +120,11 @@ describe('MQTT topic that the broker does not allow', () => {
     ]);
     server.publish('site/b', '8');
     await vi.waitUntil(() => stored().includes(8));
-    // All topics at once, two connections for each of the forbidden ones, and the current connection.
+    // One connection for all topics, two for each forbidden topic, and the current one.
     expect(server.connections).toBe(6);
   });
 
-  it('is found and left out if the broker does not respond to its SUBSCRIBE, and the connection stays open', async () => {
+  it('is identified and skipped if the broker does not respond to its SUBSCRIBE, and the connection stays open', async () => {
     server.silentOn.add('site/secret');
     await start(['site/a', 'site/secret', 'site/b']);
     await vi.waitUntil(() => report().problem?.includes('site/secret'), { timeout: 20_000 });
@@ -138,7 +138,7 @@ describe('MQTT topic that the broker does not allow', () => {
     expect(server.connections).toBe(connections);
   });
 
-  it('is compared only with its own values if the broker rejects many topics', async () => {
+  it('is assigned to its values in linear time if the broker rejects many topics', async () => {
     const topics = Array.from({ length: 400 }, (_, at) => `site/${at}`);
     for (const topic of topics) server.forbidden.add(topic);
     await start(topics);

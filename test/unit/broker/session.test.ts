@@ -300,7 +300,7 @@ describe('two MQTT clients with one client ID', () => {
 });
 
 describe('MQTT log', () => {
-  it('contains fewer and fewer entries while the broker is unreachable', async () => {
+  it('reports an unreachable broker with decreasing frequency', async () => {
     await server.stop();
     const one = brokerOf({}, port, FAST);
     one.start();
@@ -311,7 +311,7 @@ describe('MQTT log', () => {
     expect(lines[0]).toMatchObject({ code: 'ECONNREFUSED', error: expect.stringContaining('ECONNREFUSED') });
   });
 
-  it('contains a warning about a message that cannot be stored, unless the source has stopped', async () => {
+  it('warns about a message that cannot be stored, unless the source has stopped', async () => {
     const one = brokerOf();
     const errors: Error[] = [new SourceStopped(), new StoreError('full', { code: 'store.full' })];
     const { got, confirm } = taker(one, 'a', errors);
@@ -351,7 +351,7 @@ describe('early commit for a broker', () => {
     await clock.advance(quietMs);
   }
 
-  it('is requested if ten messages are unacknowledged and none arrives for a moment', async () => {
+  it('is requested if ten messages are unacknowledged and no message arrives for a moment', async () => {
     await burst(9, 1_000);
     expect(requested).toBe(0);
     await burst(1, 1_000);
@@ -377,7 +377,7 @@ describe('MQTT keep-alive', () => {
     { what: 'a commit takes minutes', version: 5, count: 100, isFull: false },
     { what: 'the buffer is full', version: 5, count: 100, isFull: true },
     // A 3.1.1 broker may send more messages than the client reads.
-    { what: 'so much is waiting that no more is read', version: 3, count: 5_000, isFull: false },
+    { what: 'reading is paused', version: 3, count: 5_000, isFull: false },
   ] as const)('continues while $what, and the connection stays open', async ({ version, count, isFull }) => {
     const wide = new StrictBroker({ window: 65_535 });
     const clock = new ManualClock();
@@ -469,7 +469,7 @@ describe('message published to an MQTT broker', () => {
     await expect(all.publish('none', 't', 'x')).rejects.toMatchObject({ code: 'broker.unknown' });
   });
 
-  it('without a response counts towards the receive maximum until the broker acknowledges it', async () => {
+  it('without a response counts towards the receive maximum until its acknowledgement', async () => {
     const slow = new StrictBroker({ receiveMaximum: 2 });
     slow.unanswered.add('publish');
     try {

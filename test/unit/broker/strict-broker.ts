@@ -22,8 +22,8 @@ interface Session {
 }
 
 /**
- * Strict broker: in-flight window of 20, lowest free packet id (so ids are reused immediately), redelivery with DUP when a
- * session is resumed, persistent sessions, retained messages. Records protocol errors of clients.
+ * Strict broker: in-flight window of 20, lowest free packet ID (reused immediately), redelivery with DUP in a resumed
+ * session, persistent sessions, retained messages. Records protocol errors of clients.
  */
 export class StrictBroker {
   readonly #window: number;

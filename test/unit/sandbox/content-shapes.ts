@@ -129,7 +129,7 @@ export const CONTENT_SHAPES: Readonly<Record<EventType, Shape>> = {
 export function differences(value: unknown, shape: Shape, at = 'content'): string[] {
   if (typeof shape === 'function') return shape(value) ? [] : [`${at} is ${JSON.stringify(value)}`];
   if (Array.isArray(shape)) {
-    if (!Array.isArray(value)) return [`${at} is no list`];
+    if (!Array.isArray(value)) return [`${at} is not a list`];
     return value.flatMap((one, index) => differences(one, shape[0], `${at}[${index}]`));
   }
   if (typeof value !== 'object' || value === null) return [`${at} is ${JSON.stringify(value)}`];

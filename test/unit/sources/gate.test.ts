@@ -250,7 +250,7 @@ describe('write to a gate', () => {
     expect(second.is).toBe('stored');
   });
 
-  it('rejects if the source stops and its last commit fails', async () => {
+  it('rejects if the source stops and its final commit fails', async () => {
     const { clock, commits, gateOf, say, stateOf } = committing();
     const gate = gateOf();
     const write = stateOf(say(gate, 1));

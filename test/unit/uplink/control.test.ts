@@ -231,7 +231,7 @@ describe('size of posts', () => {
 });
 
 describe('backlog of an asset', () => {
-  it('leaves without a pause, although its lanes exclude the remainder while a batch is in flight', async () => {
+  it('is posted without a pause, although its lanes exclude the remainder while a batch is in flight', async () => {
     await begin();
     const lanes = plant.buffer.lanes.bind(plant.buffer);
     plant.buffer.lanes = () => (plant.buffer.inProgress.size > 0 ? new Map() : lanes());

@@ -41,7 +41,7 @@ const mqttPayload: FuzzTarget = {
     const isNumber = 'raw' in reading && Number.isFinite(reading.raw);
     demand(isNumber === (problem === undefined), 'a reading is neither a finite number nor a problem');
     if (!('timeMs' in reading) || reading.timeMs === undefined) return;
-    demand(Number.isInteger(reading.timeMs), 'a time is no whole number');
+    demand(Number.isInteger(reading.timeMs), 'a time is not a whole number');
   },
 };
 
@@ -145,7 +145,7 @@ const times: FuzzTarget = {
     const wanted = ISO.test(head) ? Date.parse(head) : Number.NaN;
     // Date.parse does not support 24:00 and leap seconds.
     if (!Number.isNaN(wanted)) demandSame(head, timeMs, wanted);
-    demand(Number.isNaN(timeMs) || Number.isInteger(timeMs), `${head} is no whole time: ${timeMs}`);
+    demand(Number.isNaN(timeMs) || Number.isInteger(timeMs), `${head} is not in whole milliseconds: ${timeMs}`);
     const format = rest.toString('utf8').split('\n')[0]!;
     if (format !== '' && formatProblem(format) !== undefined) return;
     const reader = new TimeReader({ zone: 'Europe/Berlin', ...(format === '' ? {} : { format }) });

@@ -91,7 +91,7 @@ const platformAnswer: FuzzTarget = {
     demand(verdict.reason.length <= 300 && PLAIN.test(verdict.reason), 'words of the platform are not plain');
     demand(PLAIN.test(new CallRefusal(answer, 'GET /x').message), 'an error is not plain');
     const closedMs = new PlatformClock(new ManualClock(0)).closedMs(answer);
-    demand(closedMs > 0 && closedMs < 400_000, `a 429 rests for ${closedMs}`);
+    demand(closedMs > 0 && closedMs < 400_000, `a 429 pauses requests for ${closedMs} ms`);
     await reading(answer);
   },
 };

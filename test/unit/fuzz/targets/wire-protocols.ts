@@ -111,7 +111,7 @@ const natsWire: FuzzTarget = {
       );
       await connection.closed();
     } catch (error) {
-      demand(error instanceof Error, 'what is no error was thrown');
+      demand(error instanceof Error, 'the thrown value is not an Error');
     } finally {
       server.close();
     }

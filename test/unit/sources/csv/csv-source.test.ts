@@ -288,7 +288,7 @@ describe('source of complete CSV files', () => {
     expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
   });
 
-  it('reports rows that are added to a finished file after its last check, once per change', async () => {
+  it('reports rows that are added to a finished file after its final check, once per change', async () => {
     const bench = new CsvBench('settle: 10s, time_column: time', ONE);
     bench.write('a.csv', row(1));
     await bench.open();
@@ -303,11 +303,11 @@ describe('source of complete CSV files', () => {
       expect(bench.logged('csv.missed').length).toBe(n - 1);
     }
     expect(bench.logged('csv.missed')[0]).toMatchObject({ file: 'done/a.csv' });
-    expect(bench.read('done/a.csv.report.txt')).toContain('Rows were added after the last check. They were not read.');
+    expect(bench.read('done/a.csv.report.txt')).toContain('Rows were added after the final check. They were not read.');
     expect(bench.values()).toEqual([1]);
   });
 
-  it('does not read a finished file again that was edited', async () => {
+  it('does not read an edited file again after it was finished', async () => {
     const bench = new CsvBench('settle: 10s, time_column: time', ONE);
     bench.write('a.csv', row(1));
     await bench.open();

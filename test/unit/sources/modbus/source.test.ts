@@ -89,7 +89,7 @@ describe('Modbus source', () => {
 
   it.each([
     ['after the value', '', 'register: holding 36, scale_register: holding 45', ['3: 36+10']],
-    ['in front of the value', '', 'register: holding 36, scale_register: holding 30', ['3: 30+7']],
+    ['before the value', '', 'register: holding 36, scale_register: holding 30', ['3: 30+7']],
     ['over a larger gap', '', 'register: holding 36, scale_register: holding 52', ['3: 52+1', '3: 36+1', '3: 52+1']],
     [
       'that does not fit into the request',

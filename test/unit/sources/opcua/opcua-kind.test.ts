@@ -3,7 +3,7 @@ import { check } from '../../config/folder.ts';
 
 const EXAMPLE = '"nsu=urn:example:line1;s=Line1.Flow" or "ns=2;s=Line1.Flow"';
 
-/** Returns the problem of one value or source, without its place. */
+/** Returns the problem of one value or source, without its location. */
 function problemOf(value: string, source = 'opcua: "opc.tcp://h"'): string | undefined {
   const tags = `sources: { cell: { ${source} } }\ntags: { T: { asset: 1, values: { v: { from: cell, ${value} } } } }\n`;
   return check({ 'tags.yaml': tags }).lines[0]?.replace(/^\S+ /, '');

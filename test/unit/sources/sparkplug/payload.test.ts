@@ -173,7 +173,7 @@ describe('edge node', () => {
     new EdgeNode(new Map(all.map((path, series) => [path, [pointOf(path, series)]])));
   const pointOf = (name: string, series: number) => ({ name, series, everyMs: 0, shaping: UNSHAPED, spec: undefined });
   const paths = (node: EdgeNode, one: Message) => node.read(one).readings.map(({ point }) => point.name);
-  /** Returns the paths of the values in a message, after it has updated the state. */
+  /** Updates the state, and returns the paths of the values in a message. */
   const receive = (node: EdgeNode, ...args: Parameters<typeof message>) => {
     node.observe(message(...args), NOW_MS);
     return paths(node, message(...args));
@@ -189,7 +189,7 @@ describe('edge node', () => {
     expect(node.nextRequest(NOW_MS)).toBeUndefined();
   });
 
-  it('resolves equal aliases of two devices, and no alias that one birth certificate uses twice', () => {
+  it('resolves an alias that two devices use, but not an alias that a birth certificate uses twice', () => {
     const node = nodeOf('pump/P', 'fan/speed', 'fan/power');
     receive(node, 'NBIRTH', 0, []);
     receive(node, 'DBIRTH', 1, [{ name: 'P', alias: 1 }], 'pump');
