@@ -91,6 +91,11 @@ export class EdgeNode {
     this.miss('new connection', nowMs);
   }
 
+  /** Records that no message waits for a birth certificate after one has arrived. */
+  endWait(): void {
+    if (this.#isBorn) this.#reason = this.#requiredSinceMs = undefined;
+  }
+
   #require(reason: string, nowMs: number): void {
     this.#reason ??= reason;
     this.#requiredSinceMs ??= nowMs;
@@ -153,7 +158,6 @@ export class EdgeNode {
 
   #recordBirth(device: string | undefined, { metrics }: SparkplugPayload): void {
     this.#setDevice(device, true);
-    if (this.#isBorn) this.#reason = this.#requiredSinceMs = undefined;
     if (device !== undefined && !this.#devices.has(device)) return;
     const aliases = new Set<number>();
     const byAlias = new Map<number, ConfiguredMetric>();

@@ -227,7 +227,11 @@ export class SparkplugSource implements RunningSource {
     // The next session may use the same aliases for other metrics.
     if (known.state.endsSession(message)) this.#discard(known);
     known.state.observe(message, nowMs);
-    if (message.type.endsWith('BIRTH')) this.#resume(known, 'again');
+    if (message.type.endsWith('BIRTH')) {
+      this.#resume(known, 'again');
+      // Messages of a device wait no longer because the node and its other devices send their birth certificates.
+      if (known.waiting.length === 0) known.state.endWait();
+    }
     if (!message.type.endsWith('DATA')) this.#setProblem();
   }
 

@@ -27,7 +27,10 @@ let logged: { event: string }[];
 let connectedMs: number;
 
 beforeEach(() => {
-  const values = ['a', 'b'].map((key) => ({ key, from: originOf('sparkplug', 'cells', { metric: `press/${key}` }) }));
+  const values = ['a', 'b', 'oven/x'].map((key) => ({
+    key,
+    from: originOf('sparkplug', 'cells', { metric: `press/${key}` }),
+  }));
   const tags = new Map([['T', tagOf('T', 1, values)]]);
   bench = makeIntakeBench(tags);
   published = [];
@@ -65,8 +68,8 @@ beforeEach(() => {
 });
 
 /** Delivers a message; `is` tells whether it was acknowledged. */
-function deliver(type: string, seq: number, metrics: object[]): { is: string } {
-  return deliverBytes(type, encodePayload({ timestamp: 1_700_000_000_000 + seq, seq, metrics }));
+function deliver(type: string, seq: number, metrics: object[], device?: string): { is: string } {
+  return deliverBytes(type, encodePayload({ timestamp: 1_700_000_000_000 + seq, seq, metrics }), device);
 }
 
 /** Payload with a metric that has a name and an integer, but no data type. */
@@ -80,10 +83,10 @@ function untyped(seq: number, name: string, value: number): Uint8Array {
   return payload.tag(3, WireType.Varint).uint32(seq).finish();
 }
 
-function deliverBytes(type: string, payload: Uint8Array): { is: string } {
+function deliverBytes(type: string, payload: Uint8Array, device?: string): { is: string } {
   const [group, node] = NODE.split('/');
   const message: Message = {
-    topic: `spBv1.0/${group}/${type}/${node}`,
+    topic: `spBv1.0/${group}/${type}/${node}${device === undefined ? '' : `/${device}`}`,
     payload,
     qos: 1,
     retained: false,
@@ -208,6 +211,17 @@ describe('Sparkplug B source without a birth certificate', () => {
     birth();
     await bench.clock.advance(1_000);
     expect(gate.status.hint).toBeUndefined();
+  });
+
+  it('discards messages of a device after 30 s if only the node and other devices send theirs', async () => {
+    const early = deliver('DDATA', 7, [{ alias: 3, type: 'Int32', value: 5 }], 'oven');
+    birth();
+    await bench.clock.advance(20_000);
+    expect(early.is).toBe('waiting');
+    birth();
+    await bench.clock.advance(15_000);
+    expect(early.is).toBe('acknowledged');
+    expect(gate.status.report(0).errors).toBe(1);
   });
 
   it('discards messages of an earlier session of the node', async () => {
