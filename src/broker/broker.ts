@@ -341,10 +341,9 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
     const before = [...this.#granted].join();
-    if (this.#requestsOneByOne) for (const one of added) await this.#requestOne(connection, one);
+    if (this.#requestsOneByOne) this.#requestsOneByOne = !(await this.#requestEach(connection, added));
     else await this.#requestTogether(connection, added);
     this.#pendingFilters = [];
-    this.#requestsOneByOne = false;
     for (const filter of removed) {
       await connection.unsubscribe(filter);
       this.#granted.delete(filter);
@@ -364,6 +363,18 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       connection.end(error);
       throw error;
     });
+  }
+
+  /**
+   * Requests filters one by one. Ends early, so that a reload does not wait for a response to each one, if the filters
+   * have changed: the next update continues. Returns whether all filters were requested.
+   */
+  async #requestEach(connection: Connection, added: readonly Subscription[]): Promise<boolean> {
+    for (const one of added) {
+      if (this.#isSettlingSoon) return false;
+      await this.#requestOne(connection, one);
+    }
+    return true;
   }
 
   async #requestOne(connection: Connection, subscription: Subscription): Promise<void> {

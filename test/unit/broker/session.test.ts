@@ -93,6 +93,18 @@ describe('broker session', () => {
     expect(server.asked).toEqual(['+a', '+b', '+c', '+b', '+c', '+d', '-a']);
   });
 
+  it('ends without a response to each of its filters', async () => {
+    const topics = Array.from({ length: 20 }, (_, at) => `silent/${at}`);
+    for (const topic of topics) server.silentOn.add(topic);
+    const one = brokerOf({}, port, FAST);
+    one.subscribe(topics, async () => {});
+    one.start();
+    const requested = () => lines.filter(({ event }) => event === 'broker.not_allowed').length;
+    await vi.waitUntil(() => requested() > 0, { timeout: 20_000 });
+    await one.leave();
+    expect(requested()).toBeLessThan(topics.length / 2);
+  });
+
   it('has all filters again after the broker restored an older session', async () => {
     const one = brokerOf();
     one.subscribe(['a', 'b'], async () => {});
