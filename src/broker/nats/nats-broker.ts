@@ -199,7 +199,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     for (let isFirst = true; isOpen(); isFirst = false) {
       try {
         const consumer = await this.#openConsumer(pull, connection);
-        pull.problem = undefined;
         if (isFirst && ordered && !isTest) await this.#waitForRedelivery(pull, consumer);
         const largest = Math.min(connection.info?.max_payload ?? MAX_PACKET_BYTES, MAX_PACKET_BYTES);
         await this.#receiveFrom(
@@ -210,7 +209,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
             idle_heartbeat: HEARTBEAT_MS,
           }),
         );
-        this.endReport('broker.consumer_away');
       } catch (error) {
         if (!isOpen()) return;
         const text = redactedMessage(error, this.redactor);
@@ -245,7 +243,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   /**
    * Receives messages until their requests end. The client sends the next request only after this loop has read the
-   * previous messages, so a full handler receives only the requested messages.
+   * previous messages, so a full handler receives only the requested messages. Rejects if the consumer is unavailable.
    */
   async #receiveFrom(pull: Pull, messages: ConsumerMessages): Promise<void> {
     const { stalled, isFull } = pull.options;
@@ -253,9 +251,10 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
       pull.messages >= MAX_IN_PROGRESS || pull.bytes >= MAX_BYTES_IN_PROGRESS || isFull?.() === true;
     const close = () => void messages.close();
     pull.signal.addEventListener('abort', close, { once: true });
-    void closeWithoutHeartbeats(messages);
+    const watched = this.#watch(pull, messages);
     try {
       for await (const message of messages) {
+        this.#available(pull);
         void this.#receive(pull, message);
         if (isPullFull()) stalled?.();
         while (isPullFull() && !pull.signal.aborted) await this.#wait(pull, FULL_CHECK_MS);
@@ -263,6 +262,29 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     } finally {
       pull.signal.removeEventListener('abort', close);
     }
+    const problem = await watched;
+    if (problem !== undefined) throw new Error(problem);
+  }
+
+  /**
+   * Closes the messages if heartbeats are missing, or if the consumer rejects the requests. Returns why the consumer is
+   * unavailable; `undefined` if it responded, because the requests of a full handler expire.
+   */
+  async #watch(pull: Pull, messages: ConsumerMessages): Promise<string | undefined> {
+    let problem: string | undefined;
+    for await (const status of messages.status()) {
+      if (status.type === 'heartbeat') this.#available(pull);
+      else if (status.type === 'exceeded_limits') problem = status.description;
+      else if (status.type !== 'heartbeats_missed') continue;
+      else if (messages.getReceived() === 0) problem = 'no response to requests for messages';
+      if (status.type !== 'heartbeat') void messages.close();
+    }
+    return problem;
+  }
+
+  #available(pull: Pull): void {
+    if (pull.problem !== undefined) this.endReport('broker.consumer_away');
+    pull.problem = undefined;
   }
 
   async #receive(pull: Pull, message: JsMsg): Promise<void> {
@@ -345,11 +367,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   #wait({ signal }: Pull, ms: number): Promise<void> {
     return this.options.clock.sleep(ms, signal).catch(() => {});
   }
-}
-
-/** Closes the messages if heartbeats are missing: the consumer is unavailable, or all requests have expired. */
-async function closeWithoutHeartbeats(messages: ConsumerMessages): Promise<void> {
-  for await (const { type } of messages.status()) if (type === 'heartbeats_missed') void messages.close();
 }
 
 /** Responds to a message. If the connection has ended, the server delivers the message again. */

@@ -296,6 +296,34 @@ describe('NATS consumer with a full handler', () => {
   });
 });
 
+describe('NATS consumer that rejects requests', () => {
+  it('is a problem until it accepts them, and its messages then arrive', async () => {
+    const settings = { filter_subject: 'site.strict', ack_policy: 'explicit' } as const;
+    await manager.consumers.add('PLANT', { ...settings, durable_name: 'strict', max_expires: 1_000_000_000 });
+    const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
+    const strict = new NatsBroker({
+      name: 'line',
+      spec,
+      clientId: 'strict',
+      clock: systemClock,
+      logger: silentLogger(),
+    });
+    const got: string[] = [];
+    const handler = async (message: { string(): string }) => void got.push(message.string());
+    strict.pull({ stream: 'PLANT', durable: 'strict', ordered: false, subjects: ['site.strict'], handler });
+    await stream.publish('site.strict', '1');
+    try {
+      strict.start();
+      await expect.poll(() => strict.state().problem, { timeout: 20_000 }).toContain('maxrequestexpires');
+      await manager.consumers.update('PLANT', 'strict', { max_expires: 0 });
+      await expect.poll(() => got, { timeout: 20_000 }).toEqual(['1']);
+      expect(strict.state().problem).toBeUndefined();
+    } finally {
+      await strict.stop(0);
+    }
+  });
+});
+
 describe('message published to a NATS server', () => {
   let broker: NatsBroker;
   beforeAll(() => {
