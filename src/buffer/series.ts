@@ -33,8 +33,8 @@ export class SeriesCatalogue {
   readonly #byAddress = new AddressIndex(this.#addresses);
   /** Next number to check for reuse. */
   #next = 1;
-  /** Created on the first lookup by asset. */
-  #byAsset: Map<number, number[]> | undefined;
+  /** Numbers of the series of an object. Each map is created on its first lookup. */
+  readonly #numbers: { asset?: SeriesNumbers; instrumentation?: SeriesNumbers } = {};
   #unsaved: Series[] = [];
 
   /** `known` contains the series that the store returned when it opened. */
@@ -63,7 +63,8 @@ export class SeriesCatalogue {
     while (this.#addresses[this.#next] !== undefined) this.#next++;
     const id = this.#next;
     this.#put(id, address);
-    this.#byAsset?.get(asset)?.push(id) ?? this.#byAsset?.set(asset, [id]);
+    addNumber(this.#numbers.asset, asset, id);
+    addNumber(this.#numbers.instrumentation, instrumentation, id);
     this.#unsaved.push({ id, ...wanted });
     return id;
   }
@@ -87,27 +88,22 @@ export class SeriesCatalogue {
 
   /** Returns the series of an asset. */
   ofAsset(asset: number): Series[] {
-    if (!this.#byAsset) {
-      this.#byAsset = new Map();
-      for (const series of this.all()) {
-        const ids = this.#byAsset.get(series.asset);
-        if (ids) ids.push(series.id);
-        else this.#byAsset.set(series.asset, [series.id]);
-      }
-    }
-    return (this.#byAsset.get(asset) ?? []).map((id) => this.get(id)!);
+    return this.#seriesOf('asset', asset);
   }
 
   /** Returns the series bound to an instrumentation. */
   ofInstrumentation(instrumentation: number): Series[] {
-    const text = `|${instrumentation}|`;
-    const found: Series[] = [];
-    for (const [id, address] of this.#addresses.entries()) {
-      // The substring test is a cheap filter over tens of thousands of addresses.
-      const series = address?.includes(text) ? seriesOfAddress(id, address) : undefined;
-      if (series?.instrumentation === instrumentation) found.push(series);
+    return this.#seriesOf('instrumentation', instrumentation);
+  }
+
+  #seriesOf(kind: 'asset' | 'instrumentation', object: number): Series[] {
+    let numbers = this.#numbers[kind];
+    if (numbers === undefined) {
+      numbers = new Map();
+      this.#numbers[kind] = numbers;
+      for (const series of this.all()) addNumber(numbers, series[kind], series.id);
     }
-    return found;
+    return (numbers.get(object) ?? []).map((id) => this.get(id)!);
   }
 
   /** Yields all known series by number. */
@@ -135,6 +131,15 @@ export class SeriesCatalogue {
 }
 
 type Address = Omit<Series, 'id' | 'since'>;
+
+type SeriesNumbers = Map<number, number[]>;
+
+function addNumber(numbers: SeriesNumbers | undefined, object: number | undefined, id: number): void {
+  if (numbers === undefined || object === undefined) return;
+  const known = numbers.get(object);
+  if (known) known.push(id);
+  else numbers.set(object, [id]);
+}
 
 /** Keys, groups and codes cannot contain a vertical bar. */
 function addressOf({ asset, key, group, unit, instrumentation }: Address): string {

@@ -166,11 +166,12 @@ export class Holds implements EventHolds {
   readonly #gathered: GatheredLines<number>;
   readonly #repeats = new Repeats();
   #saving: Promise<void> = Promise.resolve();
-  #tags: readonly Tag[];
+  /** By the ID of their asset and of their instrumentation. */
+  #tags: Record<HeldObject['kind'], ReadonlyMap<number | undefined, Tag[]>>;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
-    this.#tags = [...options.tags];
+    this.#tags = byObject(options.tags);
     this.#gathered = new GatheredLines(options.clock);
   }
 
@@ -228,7 +229,7 @@ export class Holds implements EventHolds {
 
   /** Applies the tags of a reload and probes every hold, because a reload often follows a fix. */
   setTags(tags: Iterable<Tag>): void {
-    this.#tags = [...tags];
+    this.#tags = byObject(tags);
     this.tryNow();
   }
 
@@ -240,9 +241,10 @@ export class Holds implements EventHolds {
     this.#rejections.asset.delete(asset);
     if (this.#rejections.series.size > 0) for (const id of series) this.#rejections.series.delete(id);
     const ended = [this.#holds.asset.get(asset), ...series.map((id) => this.#holds.series.get(id))];
-    for (const hold of this.#holds.instrumentation.values()) {
-      const own = this.#seriesOfInstrumentation(hold.id).get(asset);
-      if (own && series.some((id) => own.includes(id))) ended.push(hold);
+    for (const id of this.#instrumentationsOf(asset, series)) {
+      const hold = this.#holds.instrumentation.get(id);
+      const own = hold && this.#seriesOfInstrumentation(id).get(asset);
+      if (own && series.some((one) => own.includes(one))) ended.push(hold);
     }
     let isChanged = false;
     for (const hold of ended) {
@@ -422,8 +424,7 @@ export class Holds implements EventHolds {
   #seriesOfInstrumentation(instrumentation: number): ReadonlyMap<number, number[]> {
     const { series } = this.#options;
     const found = new Set(series.ofInstrumentation(instrumentation));
-    for (const tag of this.#tags) {
-      if (tag.instrumentation !== instrumentation) continue;
+    for (const tag of this.#tags.instrumentation.get(instrumentation) ?? []) {
       const wanted = new Set([...tag.values.values()].map(({ key, group }) => `${key}|${group ?? ''}`));
       for (const one of series.ofAsset(tag.asset)) {
         if (one.instrumentation === undefined && wanted.has(`${one.key}|${one.group ?? ''}`)) found.add(one);
@@ -434,8 +435,16 @@ export class Holds implements EventHolds {
     return byAsset;
   }
 
-  #tagsOf({ kind, id }: Hold): Tag[] {
-    return kind === 'series' ? [] : this.#tags.filter((tag) => tag[kind] === id);
+  /** Returns the instrumentations to which series of an asset may belong; none if no instrumentation is held. */
+  #instrumentationsOf(asset: number, series: readonly number[]): ReadonlySet<number> {
+    if (this.#holds.instrumentation.size === 0) return new Set();
+    const known = series.map((id) => this.#options.series.get(id));
+    const all = [...known, ...(this.#tags.asset.get(asset) ?? [])].map((one) => one?.instrumentation);
+    return new Set(all.filter((id) => id !== undefined));
+  }
+
+  #tagsOf({ kind, id }: Hold): readonly Tag[] {
+    return kind === 'series' ? [] : (this.#tags[kind].get(id) ?? []);
   }
 
   /** Sets a hold and its next probe, unless it exists with the same cause. */
@@ -497,6 +506,14 @@ export class Holds implements EventHolds {
       this.#options.logger.info({ event, ...named(kind, ids) }, message);
     });
   }
+}
+
+function byObject(tags: Iterable<Tag>) {
+  const all = [...tags];
+  return {
+    asset: Map.groupBy(all, ({ asset }): number | undefined => asset),
+    instrumentation: Map.groupBy(all, ({ instrumentation }) => instrumentation),
+  };
 }
 
 /** Whether an event caused the hold. */

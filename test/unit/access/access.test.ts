@@ -202,6 +202,14 @@ describe('lost instrumentation', () => {
     expect([plant.held(), plant.holds.heldSeries()]).toEqual([[], []]);
   });
 
+  it('is not compared with accepted posts of assets whose tags do not reference it', async () => {
+    const plant = await buildPlant({ tags: [tag('A', 881, 4711, 'flow'), tag('B', 882, 4712, 'pressure')] });
+    for (const id of [4711, 4712]) await plant.receive(accessEvent('instrumentation_disappeared', id, 10));
+    plant.lookups.length = 0;
+    plant.accept(881, 3);
+    expect(plant.lookups).toEqual([4711]);
+  });
+
   it('has waiting values only if its tags have series and its latest probe found values', async () => {
     const tags = [tag('A', 881, 4711, 'flow'), tag('B', 881, 4712, 'never-measured')];
     const plant = await buildPlant({ tags });

@@ -64,6 +64,8 @@ export async function buildPlant(more: PlantOptions = {}) {
     logged,
     known,
     lanes,
+    /** Instrumentations whose series were looked up. */
+    lookups: [] as number[],
     /** Error of the store; `undefined` if it works. */
     failure: undefined as Error | undefined,
     holds: undefined as unknown as Holds,
@@ -84,7 +86,10 @@ export async function buildPlant(more: PlantOptions = {}) {
         series: {
           get: (id) => known.find((one) => one.id === id),
           ofAsset: (asset) => known.filter((one) => one.asset === asset),
-          ofInstrumentation: () => [],
+          ofInstrumentation: (id) => {
+            plant.lookups.push(id);
+            return [];
+          },
         },
         lanes: () => lanes,
         clock,
