@@ -62,6 +62,8 @@ export interface Lease {
    * used again.
    */
   responded(status: number, attempt?: Attempt): number | undefined;
+  /** Whether the token would still be valid on arrival. If omitted, it always is. */
+  isUsable?(): boolean;
   /** Ends the use of the token. Must be called exactly once. */
   release(): void;
 }
@@ -175,20 +177,25 @@ export class PlatformClient extends ApiCalls {
    */
   async #lease(kind: RequestKind, signal: AbortSignal | undefined): Promise<Lease> {
     const { budget, tokens, clock } = this.#options;
-    const isPaid = kind === 'paid';
-    const startMs = clock.monotonicMs();
-    const lease = await tokens.lease(signal).catch((error: unknown) => {
-      if (isPaid) budget?.refund();
-      throw error;
-    });
-    if (isPaid && clock.monotonicMs() - startMs <= PAID_FOR_MS) return lease;
-    if (isPaid) budget?.refund();
-    try {
-      await budget?.acquire(isPaid ? 'live' : kind, signal);
-      return lease;
-    } catch (error) {
+    let isAcquired = kind === 'paid';
+    for (;;) {
+      const startMs = clock.monotonicMs();
+      const lease = await tokens.lease(signal).catch((error: unknown) => {
+        if (isAcquired) budget?.refund();
+        throw error;
+      });
+      if (isAcquired && clock.monotonicMs() - startMs <= PAID_FOR_MS) return lease;
+      if (isAcquired) budget?.refund();
+      try {
+        await budget?.acquire(kind === 'paid' ? 'live' : kind, signal);
+      } catch (error) {
+        lease.release();
+        throw error;
+      }
+      if (lease.isUsable?.() ?? true) return lease;
+      // A small daily budget can let calls wait for longer than the lifetime of their tokens.
       lease.release();
-      throw error;
+      isAcquired = true;
     }
   }
 

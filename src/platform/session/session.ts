@@ -314,6 +314,7 @@ export class Session implements TokenSource {
         if (available) this.#accept(token);
         return undefined;
       },
+      isUsable: () => isUsable(token, this.#options.clock.monotonicMs()),
       release: () => {
         if (!available) {
           this.#hadOutage = true;

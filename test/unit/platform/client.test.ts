@@ -102,6 +102,14 @@ describe('API call', () => {
     expect(budget.refunded).toBe(2);
   });
 
+  it('has a valid token after it waited for the budget longer than the lifetime of its token', async () => {
+    const budget = new CountingBudget();
+    budget.acquire = () => bench.clock.sleep(15 * 60_000);
+    const answer = clientOf({ budget }).request({ method: 'GET', path: '/v1/things', kind: 'other' });
+    await bench.pass(32 * 60_000);
+    expect([(await answer).status, calls().length]).toEqual([200, 1]);
+  });
+
   it('is charged again for the retry after a 401', async () => {
     const budget = new CountingBudget();
     const client = clientOf({ budget });
