@@ -248,10 +248,10 @@ export class RowReader {
     return undefined;
   }
 
-  /** Returns the columns of a header. Consecutive files usually have the same header. */
+  /** Returns the columns of a header. Consecutive files usually have the same header. Names contain no NUL. */
   #columnsOf(names: readonly string[]): Columns {
     const known = this.#columns;
-    if (known?.names === names || known?.names.join('\n') === names.join('\n')) return known!;
+    if (known?.names === names || known?.names.join('\0') === names.join('\0')) return known!;
     this.#columns = locateColumns(this.#spec, this.#points, names);
     return this.#columns;
   }

@@ -237,6 +237,16 @@ describe('source of complete CSV files', () => {
     expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
+  it('distinguishes a line feed in a column name from two columns', async () => {
+    const bench = new CsvBench(TIMED, 'n: { from: drop }, m: { from: drop }');
+    bench.write('a.csv', 'time,n,m\n2026-11-21T00:00:00Z,1,2\n');
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    bench.write('b.csv', 'time,"n\nm"\n2026-11-21T00:00:01Z,3\n');
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.values()).toEqual([1, 2]);
+  });
+
   it('rejects values whose column name occurs twice in the header', async () => {
     const bench = new CsvBench(TIMED, 'a: { from: drop }, b: { from: drop, column: 3 }, n: { from: drop }');
     bench.write('x.csv', 'time,a,a,n\n2026-11-21T00:00:00Z,1,2,3\n');
