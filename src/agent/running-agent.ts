@@ -352,8 +352,10 @@ export class RunningAgent {
     const { settings, tags } = this.#configuration;
     const { clientApplication: application, requestsPerMinute } = settings;
     const pathOf = (asset: number) => this.#pathOf(asset);
-    const { client } = platform;
-    return diagnosePlatform({ client, clock, application, ...objectsOfTags(tags), requestsPerMinute, pathOf });
+    const { budget, client } = platform;
+    const { restingUntilMs } = budget;
+    const objects = objectsOfTags(tags);
+    return diagnosePlatform({ client, clock, application, ...objects, requestsPerMinute, restingUntilMs, pathOf });
   }
 
   #pathOf(asset: number): string {

@@ -1,4 +1,5 @@
 /** Platform checks for `tagferry doctor` and `setup`, in the agent's session or in a separate one. */
+import { durationText } from '../base/amounts.ts';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, messageOf, TagferryError } from '../base/errors.ts';
 import type { Tags } from '../config/tags.ts';
@@ -51,6 +52,8 @@ export interface DiagnosisParts {
   instrumentations: readonly number[];
   /** Value of REQUESTS_PER_MINUTE; 0 means no limit. */
   requestsPerMinute: number;
+  /** Monotonic end of a pause after a 429, in milliseconds. */
+  restingUntilMs?: number | undefined;
   /** Returns the path to which values of an asset are posted. */
   pathOf(asset: number): string;
 }
@@ -72,7 +75,7 @@ function maxAssets(requestsPerMinute: number): number {
 /** Checks the platform. Reports failures as findings and never throws. */
 export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformDiagnosis> {
   const { client } = parts;
-  const call = await checkCall(client, '/v1/client_applications', parts.application);
+  const call = pauseOf(parts) ?? (await checkCall(client, '/v1/client_applications', parts.application));
   const assets: AssetFinding[] = [];
   const unique = [...new Set(parts.assets)].sort((a, b) => a - b);
   if (call.ok) {
@@ -91,6 +94,14 @@ export async function diagnosePlatform(parts: DiagnosisParts): Promise<PlatformD
     assets_left: unique.length - assets.length,
     instrumentations: call.ok ? await checkInstrumentations(parts) : [],
   };
+}
+
+/** Reports a pause after a 429, in which calls would wait. */
+function pauseOf({ clock, restingUntilMs }: DiagnosisParts): Finding | undefined {
+  if (restingUntilMs === undefined) return undefined;
+  const seconds = Math.max(1, Math.ceil((restingUntilMs - clock.monotonicMs()) / 1000));
+  const message = `rate limited by the platform (429), all calls paused for ${durationText(seconds)}`;
+  return { ok: false, message, next: 'Run the command again after the pause.' };
 }
 
 /**

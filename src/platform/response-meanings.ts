@@ -312,9 +312,10 @@ const GRANT_CODES: Record<GrantFailure, string> = {
   unreadable: 'platform.sign_in_unreadable',
 };
 
-/** Error codes of requests without a response from the platform. */
+/** Error codes of failed requests that do not mean that the platform rejected the credentials. */
 const UNAVAILABLE: ReadonlySet<string> = new Set([
   ...RESPONSES.map(({ response }) => response).filter((response) => response.startsWith('platform.')),
+  GRANT_CODES.rate_limited,
   GRANT_CODES.unavailable,
   GRANT_CODES.unreadable,
 ]);

@@ -510,6 +510,9 @@ describe('running agent', () => {
         await push(886, 2 * value);
         await agent.until(async () => (await status()).uplink.resting !== null, 'posts are paused');
         expect(Date.parse((await status()).uplink.resting!.until) - Date.now()).toBeGreaterThan(200_000);
+        expect((await runVerb(agent, 'doctor')).stdout).toContain(
+          'rate limited by the platform (429), all calls paused',
+        );
         platform.removeFault(rest);
         await act();
         await arrived(886, 2 * value + 1);
@@ -581,5 +584,14 @@ describe('platform outage', () => {
     }
     await platform.recover();
     await arrived(881, 1);
+  });
+
+  it('is reported as such if the token endpoint responds 429', async () => {
+    platform.addFault({ path: '/oauth/token', status: 429 });
+    await agent.start();
+    await agent.until(async () => (await agent.status()).state === 'platform unavailable', 'the outage is reported');
+    expect((await runVerb(agent, 'session', 'show')).stdout).not.toMatch(/signed out/i);
+    platform.clearFaults();
+    expect(await runVerb(agent, 'session', 'renew')).toMatchObject({ status: 0 });
   });
 });

@@ -37,7 +37,7 @@ export async function checkPlatform(context: DoctorContext): Promise<CheckLine[]
       ...placeLines(agent),
       ...diagnosisLines(diagnosis),
       ...refusedLines(agent),
-      ...(await webhookLines(context, undefined)),
+      ...(await webhookLines(context, diagnosis, undefined)),
     ];
   }
   if (!configuration) {
@@ -71,7 +71,7 @@ async function askWithOwnLogin(context: DoctorContext, configuration: Configurat
       requestsPerMinute: settings.requestsPerMinute,
       pathOf: (asset) => fillValuesPath(settings.valuesPath, asset, instrumentationOf.get(asset)),
     });
-    lines.push(...diagnosisLines(diagnosis), ...(await webhookLines(context, login.client)));
+    lines.push(...diagnosisLines(diagnosis), ...(await webhookLines(context, diagnosis, login.client)));
     lines.push(await revocationLine(login));
     return lines;
   } finally {
@@ -175,20 +175,14 @@ function hintOf(error: unknown): string | undefined {
  */
 async function webhookLines(
   { agent, settings, place, subject }: DoctorContext,
+  { call }: PlatformDiagnosis,
   client: PlatformClient | undefined,
 ): Promise<CheckLine[]> {
   const url = agent ? agent.listener.webhook_url : settings.webhookUrl;
-  const lines: CheckLine[] = agent ? await leftBehindLines(place) : [];
+  const lines: CheckLine[] = agent && call.ok ? await leftBehindLines(place) : [];
   if (!url) return [ok('webhook', 'no webhook, because WEBHOOK_URL is empty'), ...lines];
-  try {
-    const all = client
-      ? await listWith(client, settings.clientApplication)
-      : (await askAgent<{ webhooks: Webhook[] }>(place, 'webhook/ls')).webhooks;
-    lines.push(registrationLine(all, url));
-  } catch (error) {
-    const hint = error instanceof TagferryError ? error.hint : undefined;
-    lines.push(failure('webhook.registered', messageOf(error), hint ?? 'See `tagferry webhook ls`.'));
-  }
+  if (call.ok) lines.push(await registrationCheck(url, place, settings.clientApplication, client));
+  else lines.push(warning('webhook.registered', 'not checked: API calls fail', 'Fix the failure of `api` first.'));
   if (subject === 'files') return lines;
   if (!agent) {
     lines.push(
@@ -206,6 +200,23 @@ async function webhookLines(
     lines.push(check.ok ? ok('webhook.reachable', text) : failure('webhook.reachable', text, check.next));
   }
   return lines;
+}
+
+async function registrationCheck(
+  url: string,
+  place: DoctorContext['place'],
+  application: string | undefined,
+  client: PlatformClient | undefined,
+): Promise<CheckLine> {
+  try {
+    const all = client
+      ? await listWith(client, application)
+      : (await askAgent<{ webhooks: Webhook[] }>(place, 'webhook/ls')).webhooks;
+    return registrationLine(all, url);
+  } catch (error) {
+    const hint = error instanceof TagferryError ? error.hint : undefined;
+    return failure('webhook.registered', messageOf(error), hint ?? 'See `tagferry webhook ls`.');
+  }
 }
 
 /** Returns webhooks registered for previous URLs. Other checks report an unreachable platform. */
