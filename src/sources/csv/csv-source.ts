@@ -354,11 +354,12 @@ export class CsvSource implements RunningSource {
     const opened = { ...listed, isKept: spec.tail && !isTest };
     const { position: start, mark, format, name, line, movedTo } = file.progress;
     const length = Math.min(start, BYTES_BEFORE);
-    const before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
+    let before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
     if (mark !== undefined && (mark !== markOf(before) || format !== this.#format)) {
       if (movedTo !== undefined) throw new UnreadableValues('the file was rewritten after it was moved');
       this.#reports.warn(name, { event: 'csv.cut', line }, 'file or its format changed, reading it from the beginning');
       file.progress = restarted(file.progress, this.#format);
+      before = new Uint8Array();
     }
     const { progress } = file;
     if (progress.position === 0 && !spec.tail) {
