@@ -327,7 +327,7 @@ export class CsvSource implements RunningSource {
     } catch (error) {
       // The next scan finds a file that was renamed after it was listed.
       if (codeOf(error) === 'ENOENT' && found) throw error;
-      const message = 'rotated file was removed before it was read, rows from this line on are lost';
+      const message = 'rotated file was removed, any rows from this line on are lost';
       if (codeOf(error) === 'ENOENT') this.#reports.warn(name, { event: 'csv.rotated_away', line }, message);
       else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
       else throw error;
