@@ -97,7 +97,7 @@ describe('source of complete CSV files', () => {
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
     const report = bench.read('done/night.csv.report.txt');
-    expect(report).toContain('6 values of 5 rows were stored, 2 rejected');
+    expect(report).toContain('5 rows read, 6 values stored, 2 rejected');
     expect(report).toContain('Lines 3 to 6: an hour that occurred twice in Europe/Berlin');
     expect(report).toContain('line 6: T flow: "x" is not a number');
     expect(report).toContain('line 7: "gestern" ');
@@ -184,7 +184,7 @@ describe('source of complete CSV files', () => {
     await bench.until(() => bench.below('done').length === 2);
     expect(bench.values()).toEqual(Array.from({ length: rows }, (_, n) => n));
     expect(bench.read('done/large.csv.report.txt')).toBe(
-      'large.csv: 100,000 values of 100,000 rows were stored, 0 rejected.\n',
+      'large.csv: 100,000 rows read, 100,000 values stored, 0 rejected.\n',
     );
   });
 
@@ -276,7 +276,7 @@ describe('source of complete CSV files', () => {
       await bench.open();
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([1, ...Array.from({ length: 30_000 }, () => 2)]);
-      expect(bench.read('done/a.csv.report.txt')).toContain('30,001 values of 30,001 rows were stored, 0 rejected');
+      expect(bench.read('done/a.csv.report.txt')).toContain('30,001 rows read, 30,001 values stored, 0 rejected');
     },
   );
 
