@@ -326,7 +326,7 @@ export class RowReader {
     let problem: string | undefined;
     if (qualityText !== undefined && quality === undefined) {
       const text = quote(qualityText);
-      problem = `unknown quality ${text}; set quality_map, for example quality_map: { ${text}: bad }`;
+      problem = `unknown quality ${text}; set quality_map: { ${text}: <good, uncertain or bad> }`;
     } else if (text === '') {
       problem = `no value, quality ${quote(qualityText!)}`;
     } else if (!isNumber && typeof raw !== 'string') {

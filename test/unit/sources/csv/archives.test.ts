@@ -135,7 +135,7 @@ describe('CSV quality column', () => {
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([2]);
       const shown = JSON.stringify(text);
-      const problem = `line 2: T n: unknown quality ${shown}; set quality_map, for example quality_map: { ${shown}: bad }`;
+      const problem = `line 2: T n: unknown quality ${shown}; set quality_map: { ${shown}: <good, uncertain or bad> }`;
       expect(bench.read('done/a.csv.report.txt')).toContain(problem);
       expect(bench.status.report(0).rejected).toMatchObject({ count: 1 });
       expect(bench.status.errors).toBe(1);
