@@ -2,7 +2,7 @@
  * Reads the rows of files: headers, times, values and qualities. Everything that depends on earlier rows is in the
  * progress of the file, which is stored with the values.
  */
-import { counted } from '../../base/amounts.ts';
+import { counted, countText } from '../../base/amounts.ts';
 import { plain } from '../../base/foreign-text.ts';
 import { nearestName } from '../../base/nearest.ts';
 import { quote } from '../intake/address-book.ts';
@@ -326,7 +326,7 @@ export class RowReader {
     let problem: string | undefined;
     if (qualityText !== undefined && quality === undefined) {
       const text = quote(qualityText);
-      problem = `unknown quality ${text}; set quality_map, for example quality_map: { ${text}: bad }`;
+      problem = `unknown quality ${text}; set quality_map: { ${text}: <good, uncertain or bad> }`;
     } else if (text === '') {
       problem = `no value, quality ${quote(qualityText!)}`;
     } else if (!isNumber && typeof raw !== 'string') {
@@ -471,8 +471,13 @@ export function textOfUnused({ names }: NonNullable<FileProgress['unused']>): st
 /** Returns the text of the report stored next to a file in `done/` or `failed/`. */
 export function reportText(progress: FileProgress, zone = 'UTC'): string {
   const { name, rows, values, refused, problems, unused, twice, skipped, failure } = progress;
-  const counts = unused === undefined ? `${refused} rejected` : `${refused} rejected, ${unused.rows} ignored`;
-  const lines = [`${name}: ${counted(values, 'value')} of ${counted(rows, 'row', 'was', 'were')} stored, ${counts}.`];
+  const counts = [
+    `${counted(rows, 'row')} read`,
+    `${counted(values, 'value')} stored`,
+    `${countText(refused)} rejected`,
+  ];
+  if (unused !== undefined) counts.push(`${counted(unused.rows, 'row')} ignored`);
+  const lines = [`${name}: ${counts.join(', ')}.`];
   if (failure !== undefined && unused === undefined) lines.push(`Reading stopped: ${failure}`);
   if (twice) {
     lines.push(`Lines ${twice.join(' to ')}: an hour that occurred twice in ${zone}; times assigned in file order.`);

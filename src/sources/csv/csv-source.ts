@@ -327,7 +327,7 @@ export class CsvSource implements RunningSource {
     } catch (error) {
       // The next scan finds a file that was renamed after it was listed.
       if (codeOf(error) === 'ENOENT' && found) throw error;
-      const message = 'rotated file was removed before it was read, rows from this line on are lost';
+      const message = 'rotated file was removed, any rows from this line on are lost';
       if (codeOf(error) === 'ENOENT') this.#reports.warn(name, { event: 'csv.rotated_away', line }, message);
       else if (error instanceof UnreadableValues) this.#reports.unreadable(name, error);
       else throw error;
@@ -354,11 +354,12 @@ export class CsvSource implements RunningSource {
     const opened = { ...listed, isKept: spec.tail && !isTest };
     const { position: start, mark, format, name, line, movedTo } = file.progress;
     const length = Math.min(start, BYTES_BEFORE);
-    const before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
+    let before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
     if (mark !== undefined && (mark !== markOf(before) || format !== this.#format)) {
       if (movedTo !== undefined) throw new UnreadableValues('the file was rewritten after it was moved');
       this.#reports.warn(name, { event: 'csv.cut', line }, 'file or its format changed, reading it from the beginning');
       file.progress = restarted(file.progress, this.#format);
+      before = new Uint8Array();
     }
     const { progress } = file;
     if (progress.position === 0 && !spec.tail) {

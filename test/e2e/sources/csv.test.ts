@@ -258,7 +258,7 @@ describe('CSV source', () => {
     ]);
     await agent.until(() => below('archive/done').length === 2, 'the file is moved with its report');
     const report = readFileSync(folder('archive/done/a.csv.report.txt'), 'utf8');
-    expect(report).toContain('2 values of 6 rows were stored, 3 rejected');
+    expect(report).toContain('6 rows read, 2 values stored, 3 rejected');
     for (const part of [
       'line 3: T tank: -9999 means "no value"',
       'line 4: T tank: 1005 is outside range',

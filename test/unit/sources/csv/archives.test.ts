@@ -39,7 +39,7 @@ describe('CSV file with one value per row', () => {
       ['level', 67.5, '14:08:53.000', 'bad'],
     ]);
     expect(bench.read('done/a.csv.report.txt')).toBe(
-      'a.csv: 3 values of 5 rows were stored, 0 rejected, 2 ignored.\nRows ignored: tags.yaml contains no value of this source with the name "Pump_Hours", "$RT_OFF$"\n',
+      'a.csv: 5 rows read, 3 values stored, 0 rejected, 2 rows ignored.\nRows ignored: tags.yaml contains no value of this source with the name "Pump_Hours", "$RT_OFF$"\n',
     );
     expect(bench.status.errors).toBe(0);
   });
@@ -60,7 +60,7 @@ describe('CSV file with one value per row', () => {
     const problem =
       'tags.yaml contains no value of this source with the name "Tank1_Level", "Tank1_Temp", "Pump_Hours"';
     expect(bench.read('failed/a.csv.report.txt')).toBe(
-      `a.csv: 0 values of 5 rows were stored, 0 rejected, 5 ignored.\nRows ignored: ${problem}, "$RT_OFF$"\n`,
+      `a.csv: 5 rows read, 0 values stored, 0 rejected, 5 rows ignored.\nRows ignored: ${problem}, "$RT_OFF$"\n`,
     );
     expect(bench.status.report(0).rejected).toMatchObject({ problem: expect.stringContaining(problem) });
   });
@@ -135,7 +135,7 @@ describe('CSV quality column', () => {
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([2]);
       const shown = JSON.stringify(text);
-      const problem = `line 2: T n: unknown quality ${shown}; set quality_map, for example quality_map: { ${shown}: bad }`;
+      const problem = `line 2: T n: unknown quality ${shown}; set quality_map: { ${shown}: <good, uncertain or bad> }`;
       expect(bench.read('done/a.csv.report.txt')).toContain(problem);
       expect(bench.status.report(0).rejected).toMatchObject({ count: 1 });
       expect(bench.status.errors).toBe(1);

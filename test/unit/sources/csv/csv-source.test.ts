@@ -97,7 +97,7 @@ describe('source of complete CSV files', () => {
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
     const report = bench.read('done/night.csv.report.txt');
-    expect(report).toContain('6 values of 5 rows were stored, 2 rejected');
+    expect(report).toContain('5 rows read, 6 values stored, 2 rejected');
     expect(report).toContain('Lines 3 to 6: an hour that occurred twice in Europe/Berlin');
     expect(report).toContain('line 6: T flow: "x" is not a number');
     expect(report).toContain('line 7: "gestern" ');
@@ -184,7 +184,7 @@ describe('source of complete CSV files', () => {
     await bench.until(() => bench.below('done').length === 2);
     expect(bench.values()).toEqual(Array.from({ length: rows }, (_, n) => n));
     expect(bench.read('done/large.csv.report.txt')).toBe(
-      'large.csv: 100,000 values of 100,000 rows were stored, 0 rejected.\n',
+      'large.csv: 100,000 rows read, 100,000 values stored, 0 rejected.\n',
     );
   });
 
@@ -276,7 +276,7 @@ describe('source of complete CSV files', () => {
       await bench.open();
       await bench.until(() => bench.below('done').length === 2);
       expect(bench.values()).toEqual([1, ...Array.from({ length: 30_000 }, () => 2)]);
-      expect(bench.read('done/a.csv.report.txt')).toContain('30,001 values of 30,001 rows were stored, 0 rejected');
+      expect(bench.read('done/a.csv.report.txt')).toContain('30,001 rows read, 30,001 values stored, 0 rejected');
     },
   );
 
@@ -296,6 +296,23 @@ describe('source of complete CSV files', () => {
     expect(bench.read('done/a.csv.report.txt')).toContain('2 rows, 2 values stored');
     await bench.clock.advance(60_000);
     expect([...bench.sink.notes.keys()]).toEqual(['source/drop/carried']);
+  });
+
+  it('reads rows that are added to a file that was rewritten before it was moved', async () => {
+    const bench = new CsvBench('settle: 10s', ONE);
+    // The file cannot be moved.
+    bench.write('done', '');
+    bench.write('a.csv', 'm,n\n1,1\n');
+    await bench.open();
+    await bench.until(() => bench.logged('csv.not_moved').length === 1);
+    bench.write('a.csv', 'm,n\n1,2\n1,3\n');
+    unlinkSync(join(bench.folder, 'done'));
+    await bench.until(() => bench.below('done').length === 2);
+    appendFileSync(join(bench.folder, 'done/a.csv'), '1,4\n');
+    await bench.clock.advance(60_000);
+    expect(bench.values()).toEqual([1, 2, 3, 4]);
+    expect(bench.logged('csv.grown')).toMatchObject([{ file: 'done/a.csv', line: 4, rows: 1, values: 1 }]);
+    expect(bench.sink.notes.size).toBe(0);
   });
 
   it('reports rows that are added to a finished file after its final check, once per change', async () => {
@@ -694,6 +711,29 @@ describe('source of growing CSV files', () => {
     writeFileSync(logger.path, '1700002000,8888\n1700002001,9999\n');
     await bench.until(() => bench.values().includes(9999));
     expect(bench.logged('csv.cut')).toMatchObject([{ line: 11 }, { line: 2 }]);
+  });
+
+  it('reads each row of a short file that was rewritten once, even after it was rotated during a restart', async () => {
+    const bench = new CsvBench('pattern: values.csv, tail: true', ONE);
+    const path = join(bench.folder, 'values.csv');
+    const arrived = (count: number) => bench.until(() => bench.values().length >= count);
+    bench.write('values.csv', 'm,n\n1,1\n1,2\n1,3\n');
+    await bench.open();
+    await arrived(3);
+    bench.write('values.csv', 'm,n\n1,4\n');
+    await arrived(4);
+    appendFileSync(path, '1,5\n');
+    await arrived(5);
+    await bench.stop();
+    appendFileSync(path, '1,6\n');
+    renameSync(path, `${path}.1`);
+    bench.write('values.csv', 'm,n\n1,7\n');
+    await bench.open();
+    await arrived(7);
+    await bench.clock.advance(30_000);
+    expect(bench.values()).toEqual([1, 2, 3, 4, 5, 6, 7]);
+    expect(bench.logged('csv.cut')).toMatchObject([{ line: 5 }]);
+    expect(bench.sink.notes.size).toBe(1);
   });
 
   it.each(['time,n\n', ''])('reads a file that was copied and truncated, with the header %j', async (header) => {
