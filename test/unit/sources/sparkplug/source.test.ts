@@ -227,6 +227,29 @@ describe('Sparkplug B source without a birth certificate', () => {
   });
 });
 
+describe('Sparkplug B source whose node died', () => {
+  it('names the node as offline, without a missing right, until its next message', async () => {
+    // The birth certificate is still required.
+    deliver('NDEATH', 0, []);
+    await bench.clock.advance(31_000);
+    expect(gate.status).toMatchObject({ problem: 'press is offline', hint: undefined });
+    connectedMs = 2;
+    await bench.clock.advance(31_000);
+    expect(gate.status).toMatchObject({ problem: 'press is offline', hint: undefined });
+    deliver('NDATA', 1, []);
+    await bench.clock.advance(29_000);
+    expect(gate.status).toMatchObject({ problem: 'waiting for the birth certificate of press', hint: undefined });
+    await bench.clock.advance(2_000);
+    expect(gate.status).toMatchObject({
+      problem: 'waiting for the birth certificate of press',
+      hint: expect.stringContaining('spBv1.0/Plant1/NCMD/press'),
+    });
+    birth();
+    await bench.clock.advance(500);
+    expect(gate.status).toMatchObject({ problem: undefined, hint: undefined });
+  });
+});
+
 describe('Sparkplug B source', () => {
   it('names metrics without a number in the report, in a test of the source, and once in the log', async () => {
     const tested: unknown[] = [];
