@@ -180,6 +180,19 @@ export class EdgeNode {
     }
   }
 
+  /**
+   * Returns the configured metrics that are not in a birth certificate, by name. A path with a slash may belong to a
+   * device, so the birth certificate of a node is compared only with the other paths.
+   */
+  missingMetrics({ type, device, payload }: NodeMessage): [name: string, points: readonly Point[]][] {
+    if (!type.endsWith('BIRTH')) return [];
+    const names = new Set(payload.metrics.map(({ name }) => pathOf(device, name ?? '')));
+    return [...this.#metrics].flatMap(([path, { points, datatype }]) => {
+      const isMissing = deviceOf(path) === (device ?? '') && datatype === undefined && !names.has(path);
+      return isMissing ? [[device === undefined ? path : path.slice(device.length + 1), points]] : [];
+    });
+  }
+
   #setDevice(device: string | undefined, isBorn: boolean): void {
     if (device !== undefined && this.#devices.has(device)) this.#devices.set(device, isBorn);
   }

@@ -232,8 +232,17 @@ export class SparkplugSource implements RunningSource {
     // The next session may use the same aliases for other metrics.
     if (known.state.endsSession(message)) this.#discard(known);
     known.state.observe(message, nowMs);
+    this.#recordMissing(known, message);
     if (message.type.endsWith('BIRTH')) this.#resume(known, 'again');
     if (!message.type.endsWith('DATA')) this.#setProblem();
+  }
+
+  #recordMissing({ name, state }: Known, message: NodeMessage): void {
+    const place = plain(message.device === undefined ? name : `${name}/${message.device}`);
+    for (const [metric, points] of state.missingMetrics(message)) {
+      const problem = `the birth certificate of ${place} contains no metric "${plain(metric)}"`;
+      for (const point of points) this.#context.status.recordFailure(point, problem, {}, 0);
+    }
   }
 
   #resume(known: Known, pass: 'again' | 'final'): void {

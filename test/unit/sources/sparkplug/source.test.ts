@@ -27,7 +27,10 @@ let logged: { event: string }[];
 let connectedMs: number;
 
 beforeEach(() => {
-  const values = ['a', 'b'].map((key) => ({ key, from: originOf('sparkplug', 'cells', { metric: `press/${key}` }) }));
+  const values = ['a', 'b', 'dev/c'].map((key) => ({
+    key,
+    from: originOf('sparkplug', 'cells', { metric: `press/${key}` }),
+  }));
   const tags = new Map([['T', tagOf('T', 1, values)]]);
   bench = makeIntakeBench(tags);
   published = [];
@@ -52,9 +55,11 @@ beforeEach(() => {
   logged = [];
   log.warn = ((fields: { event: string }) => logged.push(fields)) as typeof log.warn;
   gate = bench.gateOf('cells', 'source', log);
+  const points = pointsOf(tags, 'cells', bench.intake);
+  gate.status.points = points;
   source = new SparkplugSource({
     source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
-    points: pointsOf(tags, 'cells', bench.intake),
+    points,
     gate,
     status: gate.status,
     brokers: { get: () => broker },
@@ -80,10 +85,10 @@ function untyped(seq: number, name: string, value: number): Uint8Array {
   return payload.tag(3, WireType.Varint).uint32(seq).finish();
 }
 
-function deliverBytes(type: string, payload: Uint8Array): { is: string } {
+function deliverBytes(type: string, payload: Uint8Array, device = ''): { is: string } {
   const [group, node] = NODE.split('/');
   const message: Message = {
-    topic: `spBv1.0/${group}/${type}/${node}`,
+    topic: `spBv1.0/${group}/${type}/${node}${device}`,
     payload,
     qos: 1,
     retained: false,
@@ -272,6 +277,24 @@ describe('Sparkplug B source', () => {
     const lines = logged.filter(({ event }) => event === 'source.not_a_number');
     // The first value is logged immediately, and all others in one entry.
     expect(lines).toMatchObject([{ value: 'T a', error: problems[0] }, { objects: 2 }]);
+  });
+
+  it('names a configured metric that the birth certificate of its node or device does not contain', async () => {
+    deliver('NBIRTH', 0, [{ name: 'a', type: 'Int32', value: 1 }]);
+    deliverBytes('DBIRTH', encodePayload({ seq: 1, metrics: [{ name: 'x', type: 'Int32', value: 1 }] }), '/dev');
+    await bench.clock.advance(60_000);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 0,
+      missing: {
+        first: [
+          { name: 'T b', problem: 'the birth certificate of press contains no metric "b"' },
+          { name: 'T dev/c', problem: 'the birth certificate of press/dev contains no metric "c"' },
+        ],
+      },
+    });
+    deliver('NDATA', 2, [{ name: 'b', type: 'Int32', value: 2 }]);
+    await bench.clock.advance(0);
+    expect(gate.status.report(0).missing?.first.map(({ name }) => name)).toEqual(['T dev/c']);
   });
 
   it('counts a null metric as a reading without a value', async () => {
