@@ -190,6 +190,13 @@ export abstract class BrokerClient<Connection, Spec> {
     this.#repeats.end(key);
   }
 
+  /** Ends a problem, and logs its end if the problem was reported. */
+  protected reportOver(key: string, fields: { event: string; [field: string]: unknown }, message: string): void {
+    const { clock, logger } = this.options;
+    const over = this.#repeats.over(key, clock.monotonicMs());
+    if (over !== undefined) logger.info({ ...fields, broker: this.name, ...over }, message);
+  }
+
   /** Counts and reports a message over a size limit. `bytes`: size of the whole message. */
   protected reportDiscarded(topic: string, bytes: number, bound: ExceededBound): void {
     this.counts.discarded++;

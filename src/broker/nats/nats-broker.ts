@@ -22,7 +22,7 @@ import {
 } from '@nats-io/transport-node';
 import { nodeResolveHost } from '@nats-io/transport-node/lib/node_transport.js';
 import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
-import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing } from '../broker-client.ts';
 import {
@@ -33,6 +33,7 @@ import {
   notAcknowledged,
   redactedMessage,
   retryable,
+  streamNotFound,
 } from '../broker-error.ts';
 import type { NatsSpec } from '../broker-spec.ts';
 import { readCredentials } from '../credentials.ts';
@@ -199,7 +200,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     for (let isFirst = true; isOpen(); isFirst = false) {
       try {
         const consumer = await this.#openConsumer(pull, connection);
-        pull.problem = undefined;
         if (isFirst && ordered && !isTest) await this.#waitForRedelivery(pull, consumer);
         const largest = Math.min(connection.info?.max_payload ?? MAX_PACKET_BYTES, MAX_PACKET_BYTES);
         await this.#receiveFrom(
@@ -210,12 +210,10 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
             idle_heartbeat: HEARTBEAT_MS,
           }),
         );
-        this.endReport('broker.consumer_away');
       } catch (error) {
         if (!isOpen()) return;
-        const text = redactedMessage(error, this.redactor);
-        pull.problem = codeOf(error) ?? text;
-        const fields = { event: 'broker.consumer_away', durable, error: text };
+        pull.problem = redactedMessage(error, this.redactor);
+        const fields = { event: 'broker.consumer_away', durable, error: pull.problem };
         this.report(fields, 'consumer unavailable, retrying');
       }
       await this.#wait(pull, RETRY_MS);
@@ -224,7 +222,11 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   async #openConsumer(pull: Pull, connection: NatsConnection): Promise<Consumer> {
     const manager = await jetstreamManager(connection, { checkAPI: false });
-    const { stream_name, name, config } = await this.#consumerOf(pull.options, manager);
+    const { stream } = pull.options;
+    const found = await this.#consumerOf(pull.options, manager).catch((error: Error) => {
+      throw stream !== undefined && error.name === 'StreamNotFoundError' ? streamNotFound(stream, error) : error;
+    });
+    const { stream_name, name, config } = found;
     // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
     const { max_ack_pending: limit = 0 } = config;
     pull.earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
@@ -253,9 +255,10 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
       pull.messages >= MAX_IN_PROGRESS || pull.bytes >= MAX_BYTES_IN_PROGRESS || isFull?.() === true;
     const close = () => void messages.close();
     pull.signal.addEventListener('abort', close, { once: true });
-    void closeWithoutHeartbeats(messages);
+    void this.#watchHeartbeats(pull, messages);
     try {
       for await (const message of messages) {
+        this.#recover(pull);
         void this.#receive(pull, message);
         if (isPullFull()) stalled?.();
         while (isPullFull() && !pull.signal.aborted) await this.#wait(pull, FULL_CHECK_MS);
@@ -263,6 +266,22 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     } finally {
       pull.signal.removeEventListener('abort', close);
     }
+  }
+
+  /** Closes the messages if heartbeats are missing: the consumer is unavailable, or all requests have expired. */
+  async #watchHeartbeats(pull: Pull, messages: ConsumerMessages): Promise<void> {
+    for await (const { type } of messages.status()) {
+      if (type === 'heartbeat') this.#recover(pull);
+      else if (type === 'heartbeats_missed') void messages.close();
+    }
+  }
+
+  /** Ends a problem with the consumer, which has sent a message or a heartbeat. */
+  #recover(pull: Pull): void {
+    if (pull.problem === undefined) return;
+    pull.problem = undefined;
+    const { durable = this.options.clientId } = pull.options;
+    this.reportOver('broker.consumer_away', { event: 'broker.connected', durable }, 'consumer restored');
   }
 
   async #receive(pull: Pull, message: JsMsg): Promise<void> {
@@ -345,11 +364,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   #wait({ signal }: Pull, ms: number): Promise<void> {
     return this.options.clock.sleep(ms, signal).catch(() => {});
   }
-}
-
-/** Closes the messages if heartbeats are missing: the consumer is unavailable, or all requests have expired. */
-async function closeWithoutHeartbeats(messages: ConsumerMessages): Promise<void> {
-  for await (const { type } of messages.status()) if (type === 'heartbeats_missed') void messages.close();
 }
 
 /** Responds to a message. If the connection has ended, the server delivers the message again. */
