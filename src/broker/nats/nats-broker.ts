@@ -172,6 +172,13 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     return [...this.#pulls].reduce((sum, { messages }) => sum + messages, 0);
   }
 
+  protected get place(): string {
+    return this.options.spec.servers
+      .map((server) => new URL(server))
+      .map(({ hostname, port }) => `${hostname} port ${port || '4222'}`)
+      .join(', ');
+  }
+
   protected versionOf({ info }: NatsConnection): string {
     return info?.version ?? '';
   }
