@@ -34,7 +34,7 @@ export interface BrokerState {
   connected: boolean;
   /** Monotonic time of the latest connect or disconnect. */
   sinceMs: number;
-  /** Reason why no messages are received: a code or a short message. */
+  /** Reason why no messages are received. */
   problem: string | undefined;
   /** Number of failed or lost connections. */
   failures: number;
@@ -109,6 +109,8 @@ export abstract class BrokerClient<Connection, Spec> {
   protected abstract close(connection: Connection): Promise<void>;
   /** Protocol or server version of a connection. */
   protected abstract versionOf(connection: Connection): number | string;
+  /** Address in the configuration, for example `10.0.0.5 port 1883`. */
+  protected abstract get place(): string;
   /** Number of messages whose handlers are running. */
   protected abstract get inProgress(): number;
   abstract publish(topic: string, payload: string | Uint8Array, options?: Publishing): Promise<void>;
@@ -190,6 +192,13 @@ export abstract class BrokerClient<Connection, Spec> {
     this.#repeats.end(key);
   }
 
+  /** Ends a problem, and logs its end if the problem was reported. */
+  protected reportOver(key: string, fields: { event: string; [field: string]: unknown }, message: string): void {
+    const { clock, logger } = this.options;
+    const over = this.#repeats.over(key, clock.monotonicMs());
+    if (over !== undefined) logger.info({ ...fields, broker: this.name, ...over }, message);
+  }
+
   /** Counts and reports a message over a size limit. `bytes`: size of the whole message. */
   protected reportDiscarded(topic: string, bytes: number, bound: ExceededBound): void {
     this.counts.discarded++;
@@ -222,13 +231,14 @@ export abstract class BrokerClient<Connection, Spec> {
       } catch (error) {
         reason = error;
       }
-      const lastedMs = this.connection === undefined ? 0 : clock.monotonicMs() - this.#sinceMs;
-      if (this.connection) this.#change(undefined);
+      const wasConnected = this.connection !== undefined;
+      const lastedMs = wasConnected ? clock.monotonicMs() - this.#sinceMs : 0;
+      if (wasConnected) this.#change(undefined);
       if (signal.aborted) break;
       if (lastedMs >= SHORT_MS) this.attempt = 0;
       // Two clients with the same ID disconnect each other many times per minute, which is logged as one failure.
       if (lastedMs >= STEADY_MS) this.endReport('broker.away');
-      this.#reportAway(reason);
+      this.#reportAway(reason, wasConnected);
       const backoffMs = fullJitterMs(this.attempt++, RECONNECT, () => clock.random(), RECONNECT_FLOOR_MS);
       const isTakenOver = codeOf(reason) === 'broker.name_taken';
       if (isTakenOver) this.options.nameTaken?.(this.name);
@@ -241,11 +251,13 @@ export abstract class BrokerClient<Connection, Spec> {
     this.#sinceMs = this.options.clock.monotonicMs();
   }
 
-  #reportAway(reason: unknown): void {
+  #reportAway(reason: unknown, wasConnected: boolean): void {
     const error = translated(reason);
     const text = redactedMessage(error, this.redactor);
     const code = codeOf(error);
-    this.#problem = code === undefined || code === 'broker.certificate' ? text : code;
+    // The messages of system errors differ, and can be empty for a host with several addresses.
+    const isForeign = !(error instanceof BrokerError);
+    this.#problem = isForeign && !wasConnected ? `failed to connect to ${this.place}: ${code ?? text}` : text;
     this.#failures++;
     const hint = error instanceof BrokerError ? error.hint : undefined;
     const isLogged = this.report({ event: 'broker.away', code, error: text, hint }, 'broker unavailable, retrying');

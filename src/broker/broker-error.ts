@@ -27,10 +27,13 @@ export const brokerTooLarge = (name: string, cause?: unknown) =>
 export const notAcknowledged = (name: string, cause: unknown) =>
   retryable('broker.publish', `the broker ${name} did not acknowledge a message`, undefined, cause);
 
-export const noStream = (subject: string, cause: unknown) => {
-  const hint = 'Create a stream with nats stream add, or set stream:.';
-  return retryable('broker.stream', `no stream stores ${subject}`, hint, cause);
-};
+const STREAM_HINT = 'Create a stream with nats stream add, or set stream:.';
+
+export const noStream = (subject: string, cause: unknown) =>
+  retryable('broker.stream', `no stream stores ${subject}`, STREAM_HINT, cause);
+
+export const streamNotFound = (name: string, cause: unknown) =>
+  retryable('broker.stream', `the stream ${name} does not exist`, STREAM_HINT, cause);
 
 /**
  * Returns the error for a connection closed without a reason. `isUnanswered`: whether the broker closed it before

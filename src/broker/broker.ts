@@ -16,7 +16,7 @@ import type { BrokerSpec } from './broker-spec.ts';
 import { Connection, type Message, RECEIVE_MAXIMUM, type Receiver, type Subscription } from './connection.ts';
 import { readCredentials } from './credentials.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
-import { readBrokerAddress } from './transport.ts';
+import { hostAndPortOf, readBrokerAddress } from './transport.ts';
 
 /** Handles a message. Resolves when the message is stored or can be discarded. Rejects if it must be redelivered. */
 export type MessageHandler = (message: Message) => Promise<void>;
@@ -95,6 +95,11 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   constructor(options: BrokerOptions) {
     super(options);
     this.#address = readBrokerAddress(options.name, options.spec.url);
+  }
+
+  protected get place(): string {
+    const { host, port } = hostAndPortOf(this.#address);
+    return `${host} port ${port}`;
   }
 
   /** Ends the session, because otherwise the broker would store messages that are never fetched. */

@@ -21,9 +21,7 @@ export async function openTransport(
   signal.throwIfAborted();
   const { protocol } = address;
   const isPlain = protocol === 'mqtt:' || protocol === 'ws:';
-  // The URL contains the brackets of an IPv6 address, and no default port.
-  const host = address.hostname.replace(/^\[(.*)\]$/, '$1');
-  const port = Number(address.port) || PORTS[protocol]!;
+  const { host, port } = hostAndPortOf(address);
   const own = { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
   const servername = isIP(host) === 0 ? { servername: host } : {};
   const tls = { ...own, ...servername, ...(checkServerIdentity && { checkServerIdentity }) };
@@ -59,6 +57,11 @@ async function opened(stream: Duplex, emitter: EventEmitter, event: string, sign
 }
 
 const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
+
+/** The URL contains the brackets of an IPv6 address, and no default port. */
+export function hostAndPortOf({ hostname, port, protocol }: URL): { host: string; port: number } {
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port) || PORTS[protocol]! };
+}
 
 /**
  * Parses `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path` or `wss://`. Throws `broker.address`,

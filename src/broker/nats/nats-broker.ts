@@ -22,7 +22,7 @@ import {
 } from '@nats-io/transport-node';
 import { nodeResolveHost } from '@nats-io/transport-node/lib/node_transport.js';
 import { earlierMs, peerEndsMs } from '../../base/certificates.ts';
-import { codeOf, messageOf, TagferryError } from '../../base/errors.ts';
+import { messageOf, TagferryError } from '../../base/errors.ts';
 import type { Redactor } from '../../base/redactor.ts';
 import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing } from '../broker-client.ts';
 import {
@@ -33,6 +33,7 @@ import {
   notAcknowledged,
   redactedMessage,
   retryable,
+  streamNotFound,
 } from '../broker-error.ts';
 import type { NatsSpec } from '../broker-spec.ts';
 import { readCredentials } from '../credentials.ts';
@@ -171,6 +172,13 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     return [...this.#pulls].reduce((sum, { messages }) => sum + messages, 0);
   }
 
+  protected get place(): string {
+    return this.options.spec.servers
+      .map((server) => new URL(server))
+      .map(({ hostname, port }) => `${hostname} port ${port || '4222'}`)
+      .join(', ');
+  }
+
   protected versionOf({ info }: NatsConnection): string {
     return info?.version ?? '';
   }
@@ -211,9 +219,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
         );
       } catch (error) {
         if (!isOpen()) return;
-        const text = redactedMessage(error, this.redactor);
-        pull.problem = codeOf(error) ?? text;
-        const fields = { event: 'broker.consumer_away', durable, error: text };
+        pull.problem = redactedMessage(error, this.redactor);
+        const fields = { event: 'broker.consumer_away', durable, error: pull.problem };
         this.report(fields, 'consumer unavailable, retrying');
       }
       await this.#wait(pull, RETRY_MS);
@@ -222,7 +229,11 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   async #openConsumer(pull: Pull, connection: NatsConnection): Promise<Consumer> {
     const manager = await jetstreamManager(connection, { checkAPI: false });
-    const { stream_name, name, config } = await this.#consumerOf(pull.options, manager);
+    const { stream } = pull.options;
+    const found = await this.#consumerOf(pull.options, manager).catch((error: Error) => {
+      throw stream !== undefined && error.name === 'StreamNotFoundError' ? streamNotFound(stream, error) : error;
+    });
+    const { stream_name, name, config } = found;
     // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
     const { max_ack_pending: limit = 0 } = config;
     pull.earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
@@ -254,7 +265,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     const watched = this.#watch(pull, messages);
     try {
       for await (const message of messages) {
-        this.#available(pull);
+        this.#recover(pull);
         void this.#receive(pull, message);
         if (isPullFull()) stalled?.();
         while (isPullFull() && !pull.signal.aborted) await this.#wait(pull, FULL_CHECK_MS);
@@ -273,7 +284,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   async #watch(pull: Pull, messages: ConsumerMessages): Promise<string | undefined> {
     let problem: string | undefined;
     for await (const status of messages.status()) {
-      if (status.type === 'heartbeat') this.#available(pull);
+      if (status.type === 'heartbeat') this.#recover(pull);
       else if (status.type === 'exceeded_limits') problem = status.description;
       else if (status.type !== 'heartbeats_missed') continue;
       else if (messages.getReceived() === 0) problem = 'no response to requests for messages';
@@ -282,9 +293,12 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     return problem;
   }
 
-  #available(pull: Pull): void {
-    if (pull.problem !== undefined) this.endReport('broker.consumer_away');
+  /** Ends a problem with the consumer, which has sent a message or a heartbeat. */
+  #recover(pull: Pull): void {
+    if (pull.problem === undefined) return;
     pull.problem = undefined;
+    const { durable = this.options.clientId } = pull.options;
+    this.reportOver('broker.consumer_away', { event: 'broker.connected', durable }, 'consumer restored');
   }
 
   async #receive(pull: Pull, message: JsMsg): Promise<void> {

@@ -45,6 +45,7 @@ export class EdgeNode {
   /** Devices with configured metrics, and whether their birth certificate has arrived. */
   readonly #devices: Map<string, boolean>;
   #isBorn = false;
+  #isDead = false;
   #seq: number | undefined;
   #birthSeq: number | undefined;
   /** Time since which a birth certificate is required, or `undefined` if none is. */
@@ -62,6 +63,11 @@ export class EdgeNode {
 
   get isBorn(): boolean {
     return this.#isBorn;
+  }
+
+  /** Whether the latest message of the node was its death certificate. */
+  get isDead(): boolean {
+    return this.#isDead;
   }
 
   /** Whether a required birth certificate is overdue, so that messages no longer wait for the certificate. */
@@ -129,9 +135,14 @@ export class EdgeNode {
     const { type, device, payload } = message;
     if (type === 'NDEATH') {
       // A death certificate of the previous session can arrive after the next birth certificate.
-      if (this.endsSession(message)) this.#isBorn = false;
+      if (!this.endsSession(message)) return;
+      this.#isBorn = false;
+      this.#isDead = true;
       return;
     }
+    // The wait of a node that resumes without a birth certificate begins now.
+    if (this.#isDead) this.#requiredSinceMs = undefined;
+    this.#isDead = false;
     if (type === 'NBIRTH') this.#restart(payload);
     else this.#follow(payload, nowMs);
     if (type.endsWith('BIRTH')) this.#recordBirth(device, payload);
@@ -171,6 +182,19 @@ export class EdgeNode {
       else byAlias.set(alias, metric);
       aliases.add(alias);
     }
+  }
+
+  /**
+   * Returns the configured metrics that are not in a birth certificate, by name. A path with a slash may belong to a
+   * device, so the birth certificate of a node is compared only with the other paths.
+   */
+  missingMetrics({ type, device, payload }: NodeMessage): [name: string, points: readonly Point[]][] {
+    if (!type.endsWith('BIRTH')) return [];
+    const names = new Set(payload.metrics.map(({ name }) => pathOf(device, name ?? '')));
+    return [...this.#metrics].flatMap(([path, { points, datatype }]) => {
+      const isMissing = deviceOf(path) === (device ?? '') && datatype === undefined && !names.has(path);
+      return isMissing ? [[device === undefined ? path : path.slice(device.length + 1), points]] : [];
+    });
   }
 
   #setDevice(device: string | undefined, isBorn: boolean): void {

@@ -29,6 +29,8 @@ const MAX_NODES = 1_000;
 const CHECK_MS = 500;
 /** Maximum number of messages per node that wait for a birth certificate. */
 const MAX_WAITING = 1_000;
+/** Maximum number of nodes that a problem names. */
+const MAX_NAMED = 3;
 const DONE = Promise.resolve();
 
 interface Known {
@@ -156,11 +158,14 @@ export class SparkplugSource implements RunningSource {
   #setProblem(): void {
     const { status, clock, source } = this.#context;
     const unborn = [...this.#nodes.values()].filter(({ state }) => !state.isBorn);
-    const overdue = source.spec.rebirth && unborn.find(({ state }) => state.isOverdue(clock.monotonicMs()));
-    const names = unborn.slice(0, 3).map(({ name }) => plain(name));
-    const waiting = names.length === 0 ? undefined : `waiting for the birth certificate of ${names.join(', ')}`;
+    const dead = unborn.filter(({ state }) => state.isDead);
+    const awaited = unborn.filter(({ state }) => !state.isDead);
+    const overdue = source.spec.rebirth && awaited.find(({ state }) => state.isOverdue(clock.monotonicMs()));
+    const problems: string[] = [];
+    if (awaited.length > 0) problems.push(`waiting for the birth certificate of ${namesOf(awaited)}`);
+    if (dead.length > 0) problems.push(`${namesOf(dead)} ${dead.length === 1 ? 'is' : 'are'} offline`);
     const denied = deniedText(this.#denied);
-    status.problem = denied ?? waiting;
+    status.problem = denied ?? (problems.join('; ') || undefined);
     if (denied !== undefined) status.hint = READ_ACCESS;
     else status.hint = overdue ? rightsHint(overdue) : undefined;
   }
@@ -227,12 +232,21 @@ export class SparkplugSource implements RunningSource {
     // The next session may use the same aliases for other metrics.
     if (known.state.endsSession(message)) this.#discard(known);
     known.state.observe(message, nowMs);
+    this.#recordMissing(known, message);
     if (message.type.endsWith('BIRTH')) {
       this.#resume(known, 'again');
       // Messages of a device wait no longer because the node and its other devices send their birth certificates.
       if (known.waiting.length === 0) known.state.endWait();
     }
     if (!message.type.endsWith('DATA')) this.#setProblem();
+  }
+
+  #recordMissing({ name, state }: Known, message: NodeMessage): void {
+    const place = plain(message.device === undefined ? name : `${name}/${message.device}`);
+    for (const [metric, points] of state.missingMetrics(message)) {
+      const problem = `the birth certificate of ${place} contains no metric "${plain(metric)}"`;
+      for (const point of points) this.#context.status.recordFailure(point, problem, {}, 0);
+    }
   }
 
   #resume(known: Known, pass: 'again' | 'final'): void {
@@ -307,6 +321,14 @@ function decode({ payload, retained }: Message, { type, device }: NodeTopic): No
 
 function writeFailed(text: string): TagferryError {
   return new TagferryError(text, { code: 'write.failed', retryable: true });
+}
+
+/** Returns the names of the first nodes. */
+function namesOf(nodes: readonly Known[]): string {
+  return nodes
+    .slice(0, MAX_NAMED)
+    .map(({ name }) => plain(name))
+    .join(', ');
 }
 
 /** Returns the name of a metric's edge node. */

@@ -1,6 +1,6 @@
 // Requires: nats-server
 import { setTimeout as pause } from 'node:timers/promises';
-import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io/jetstream';
+import { type JetStreamClient, type JetStreamManager, type JsMsg, jetstream } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { TagferryError } from '../../../src/base/errors.ts';
@@ -320,6 +320,37 @@ describe('NATS consumer that rejects requests', () => {
       expect(strict.state().problem).toBeUndefined();
     } finally {
       await strict.stop(0);
+    }
+  });
+});
+
+describe('NATS consumer without a stream', () => {
+  it.each([
+    ['the stream by name', 'LATER', 'the stream LATER does not exist'],
+    ['the subject', undefined, 'no stream stores later.a'],
+  ])('names %s in its state, and logs its recovery when the stream exists', async (_, name, problem) => {
+    const lines: { event: string }[] = [];
+    const logger = silentLogger();
+    logger.info = logger.warn = ((fields: { event: string }) => lines.push(fields)) as typeof logger.info;
+    const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
+    const broker = new NatsBroker({ name: 'line', spec, clientId: 'late', clock: systemClock, logger });
+    const got: string[] = [];
+    const handler = async (message: JsMsg) => void got.push(message.string());
+    broker.pull({ stream: name, durable: undefined, ordered: false, subjects: ['later.a'], handler });
+    try {
+      broker.start();
+      await expect.poll(() => broker.state().problem, { timeout: 20_000 }).toBe(problem);
+      await manager.streams.add({ name: 'LATER', subjects: ['later.>'] });
+      await stream.publish('later.a', '1');
+      await expect.poll(() => got, { timeout: 20_000 }).toEqual(['1']);
+      expect(broker.state().problem).toBeUndefined();
+      const about = { broker: 'line', durable: 'late' };
+      const ofConsumer = lines.filter((line) => 'durable' in line);
+      expect(ofConsumer.at(0)).toMatchObject({ event: 'broker.consumer_away', ...about, error: problem });
+      expect(ofConsumer.at(-1)).toMatchObject({ event: 'broker.connected', ...about, lastedMs: expect.any(Number) });
+    } finally {
+      await broker.stop(0);
+      await manager.streams.delete('LATER');
     }
   });
 });

@@ -241,7 +241,7 @@ describe('Sparkplug B source', () => {
     // The failure has the current time, which is after the times of the numbers.
     await agent.until(() => stored('pressure').at(-1)?.status === 'bad', 'the death is reported');
     expect(stored('pressure').at(-1)!.value).toBe(at('pressure', counter.n)!.value);
-    expect((await report()).problem).toContain('press-4');
+    expect((await report()).problem).toContain('press-4 is offline');
     counter = new Counter(counter.n + 1_000);
     await agent.until(() => at('count', counter.n) !== undefined, 'the next birth certificate arrives');
     counter.say();

@@ -249,7 +249,7 @@ describe('MQTT client', () => {
     const one = brokerOf({}, port, FAST);
     const { got, confirm } = taker(one, 'a');
     one.start();
-    await vi.waitUntil(() => one.state().problem === 'broker.silent', { timeout: 20_000 });
+    await vi.waitUntil(() => one.state().problem === 'the broker does not respond', { timeout: 20_000 });
     server.unanswered.clear();
     await vi.waitUntil(() => server.filters.length === 1, { timeout: 20_000 });
     server.publish('a', '1');
@@ -293,7 +293,9 @@ describe('WebSocket broker', () => {
     const one = brokerOf({ url: `${protocol}://127.0.0.1:${at}/mqtt` });
     one.start();
     await vi.waitUntil(() => one.state().failures > 1, { timeout: 20_000 });
-    expect(one.state().problem).toEqual(problem ?? expect.any(String));
+    expect(one.state().problem).toEqual(
+      problem ? `failed to connect to 127.0.0.1 port ${at}: ${problem}` : expect.any(String),
+    );
     away.close();
   });
 });

@@ -27,7 +27,7 @@ let logged: { event: string }[];
 let connectedMs: number;
 
 beforeEach(() => {
-  const values = ['a', 'b', 'oven/x'].map((key) => ({
+  const values = ['a', 'b', 'oven/x', 'dev/c'].map((key) => ({
     key,
     from: originOf('sparkplug', 'cells', { metric: `press/${key}` }),
   }));
@@ -55,9 +55,11 @@ beforeEach(() => {
   logged = [];
   log.warn = ((fields: { event: string }) => logged.push(fields)) as typeof log.warn;
   gate = bench.gateOf('cells', 'source', log);
+  const points = pointsOf(tags, 'cells', bench.intake);
+  gate.status.points = points;
   source = new SparkplugSource({
     source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
-    points: pointsOf(tags, 'cells', bench.intake),
+    points,
     gate,
     status: gate.status,
     brokers: { get: () => broker },
@@ -241,6 +243,29 @@ describe('Sparkplug B source without a birth certificate', () => {
   });
 });
 
+describe('Sparkplug B source whose node died', () => {
+  it('names the node as offline, without a missing right, until its next message', async () => {
+    // The birth certificate is still required.
+    deliver('NDEATH', 0, []);
+    await bench.clock.advance(31_000);
+    expect(gate.status).toMatchObject({ problem: 'press is offline', hint: undefined });
+    connectedMs = 2;
+    await bench.clock.advance(31_000);
+    expect(gate.status).toMatchObject({ problem: 'press is offline', hint: undefined });
+    deliver('NDATA', 1, []);
+    await bench.clock.advance(29_000);
+    expect(gate.status).toMatchObject({ problem: 'waiting for the birth certificate of press', hint: undefined });
+    await bench.clock.advance(2_000);
+    expect(gate.status).toMatchObject({
+      problem: 'waiting for the birth certificate of press',
+      hint: expect.stringContaining('spBv1.0/Plant1/NCMD/press'),
+    });
+    birth();
+    await bench.clock.advance(500);
+    expect(gate.status).toMatchObject({ problem: undefined, hint: undefined });
+  });
+});
+
 describe('Sparkplug B source', () => {
   it('names metrics without a number in the report, in a test of the source, and once in the log', async () => {
     const tested: unknown[] = [];
@@ -263,6 +288,25 @@ describe('Sparkplug B source', () => {
     const lines = logged.filter(({ event }) => event === 'source.not_a_number');
     // The first value is logged immediately, and all others in one entry.
     expect(lines).toMatchObject([{ value: 'T a', error: problems[0] }, { objects: 2 }]);
+  });
+
+  it('names a configured metric that the birth certificate of its node or device does not contain', async () => {
+    deliver('NBIRTH', 0, [{ name: 'a', type: 'Int32', value: 1 }]);
+    deliverBytes('DBIRTH', encodePayload({ seq: 1, metrics: [{ name: 'x', type: 'Int32', value: 1 }] }), 'dev');
+    await bench.clock.advance(60_000);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 0,
+      missing: {
+        first: [
+          { name: 'T b', problem: 'the birth certificate of press contains no metric "b"' },
+          { name: 'T oven/x', problem: null },
+          { name: 'T dev/c', problem: 'the birth certificate of press/dev contains no metric "c"' },
+        ],
+      },
+    });
+    deliver('NDATA', 2, [{ name: 'b', type: 'Int32', value: 2 }]);
+    await bench.clock.advance(0);
+    expect(gate.status.report(0).missing?.first.map(({ name }) => name)).toEqual(['T oven/x', 'T dev/c']);
   });
 
   it('counts a null metric as a reading without a value', async () => {
