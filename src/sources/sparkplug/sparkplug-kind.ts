@@ -34,7 +34,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
       type: 'boolean',
       default: true,
       title: 'true or false',
-      description: 'Sparkplug: request the birth certificate after a gap, up to three times per node and minute.',
+      description: 'Sparkplug: request the birth certificate after a gap, at most every 20 s per node.',
     },
   },
   valueMembers: {
