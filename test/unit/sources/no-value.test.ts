@@ -177,7 +177,7 @@ tags:
     await bench.until(() => bench.below('done').length === 2);
     expect(bench.values()).toEqual([1]);
     const report = bench.read('done/a.csv.report.txt');
-    expect(report).toContain('1 value of 4 rows');
+    expect(report).toContain('4 rows read, 1 value stored');
     expect(report).toContain('line 5: T v: NAN means "no value" (no_value)');
     expect(report).toContain('line 3: T v: -9999 means "no value" (no_value)');
     expect(report).toContain('line 4: T v: 10 is outside range [0, 9]');
