@@ -9,6 +9,7 @@ import { messageOf, TagferryError } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 
 const DEADLINE_MS = 5_000;
+const NO_RESPONSE = `no response within ${DEADLINE_MS / 1_000} s`;
 /** Output limit, enough for four numbers or one error line. */
 const MAX_OUTPUT = 1_000;
 
@@ -36,7 +37,7 @@ export class FileSystems {
       child.stdout?.destroy();
       child.stderr?.destroy();
       child.unref();
-      throw error === deadline.reason ? failure(path, `no response within ${DEADLINE_MS / 1_000} s`) : error;
+      throw error === deadline.reason ? failure(path, NO_RESPONSE) : error;
     }
   }
 
@@ -47,7 +48,8 @@ export class FileSystems {
     const child = execFile('stat', ['-f', '-c', '%S %b %f %a', '--', path], options, (error, stdout, stderr) => {
       const [unit = 0, blocks = 0, free = 0, available = Number.NaN] = stdout.trim().split(' ').map(Number);
       const result = { used: (blocks - free) * unit, free: available * unit };
-      if (error) reject(failure(path, stderr.trim() || `stat failed: ${messageOf(error)}`));
+      if (child.killed) reject(failure(path, NO_RESPONSE));
+      else if (error) reject(failure(path, stderr.trim() || `stat failed: ${messageOf(error)}`));
       else if (!Number.isFinite(result.used + result.free)) reject(failure(path, 'unexpected output of stat'));
       else resolve(result);
     });
