@@ -16,6 +16,11 @@ interface Seen {
 export class Repeats {
   readonly #seen = new Map<string, Seen>();
 
+  /** Whether there are no problems. */
+  get isEmpty(): boolean {
+    return this.#seen.size === 0;
+  }
+
   /** Counts an occurrence. Returns the count if it should be logged. */
   note(key: string, nowMs: number): number | undefined {
     const seen = this.#seen.get(key);

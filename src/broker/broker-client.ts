@@ -138,6 +138,11 @@ export abstract class BrokerClient<Connection, Spec> {
     await this.stop();
   }
 
+  /** Time of the latest connection, or `undefined` if there is none. */
+  get connectedSinceMs(): number | undefined {
+    return this.connection === undefined ? undefined : this.#sinceMs;
+  }
+
   state(): BrokerState {
     const connected = this.connection !== undefined;
     return {

@@ -59,10 +59,15 @@ interface RejectedMessage {
   retry: () => void;
 }
 
+/** Maximum number of topics whose handlers are kept, which requires up to 4 MB. */
+const MAX_KNOWN_TOPICS = 4_000;
+
 export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly kind = 'mqtt';
   readonly #address: URL;
   readonly #subscribers = new Set<Subscriber>();
+  /** Handlers by topic of recent messages, because matching hundreds of wildcard filters takes longer than a message. */
+  readonly #handlers = new Map<string, readonly MessageHandler[]>();
   /** Filters that were requested on the current connection, with their QoS. */
   readonly #requested = new Map<string, 0 | 1 | 2>();
   /** Filters in the broker session. Filters without a subscriber are removed from the session. */
@@ -105,6 +110,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Ends the session, because otherwise the broker would store messages that are never fetched. */
   override async leave(): Promise<void> {
     this.#subscribers.clear();
+    this.#handlers.clear();
     this.#settleSoon();
     await this.#settling;
     await this.stop();
@@ -140,9 +146,11 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.#forbidden.delete(name);
     }
     this.#subscribers.add(subscriber);
+    this.#handlers.clear();
     this.#settleSoon();
     return () => {
       this.#subscribers.delete(subscriber);
+      this.#handlers.clear();
       this.#settleSoon();
     };
   }
@@ -277,7 +285,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.stopping.signal.throwIfAborted();
       if (connection.isClosed) throw new BrokerError('the connection has ended', { code: 'broker.ended' });
       try {
-        return await this.#deliver(message);
+        await this.#deliver(message);
+        return;
       } catch (error) {
         this.reportRejected(topic, error);
       }
@@ -304,13 +313,21 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */
-  async #deliver(message: Message): Promise<void> {
-    const handled: Promise<void>[] = [];
-    for (const { topics, wildcards, handler } of this.#subscribers) {
-      const isWanted = topics.has(message.topic) || wildcards.some((one) => covers(one, message.topic, MQTT_TOPICS));
-      if (isWanted) handled.push(handler(message));
-    }
-    await (handled.length === 1 ? handled[0] : Promise.all(handled));
+  #deliver(message: Message): Promise<unknown> {
+    const handlers = this.#handlersOf(message.topic);
+    return handlers.length === 1 ? handlers[0]!(message) : Promise.all(handlers.map((handle) => handle(message)));
+  }
+
+  #handlersOf(topic: string): readonly MessageHandler[] {
+    const known = this.#handlers.get(topic);
+    if (known !== undefined) return known;
+    const wanted = [...this.#subscribers].filter(
+      ({ topics, wildcards }) => topics.has(topic) || wildcards.some((one) => covers(one, topic, MQTT_TOPICS)),
+    );
+    const handlers = wanted.map(({ handler }) => handler);
+    if (this.#handlers.size >= MAX_KNOWN_TOPICS) this.#handlers.clear();
+    this.#handlers.set(topic, handlers);
+    return handlers;
   }
 
   /** Updates the session after all changes of this event loop turn. */

@@ -138,11 +138,12 @@ export class Committer {
 
   /** Announces that the open batch of a source has received this number of further values. */
   offer(supply: Supply, values: number): void {
-    if (this.#supplies.size === 0) this.#waitingSinceMs = this.#options.clock.monotonicMs();
-    const isExpected = this.#supplies.size > 0 && this.#waiting + values < this.#options.values;
+    const isFirst = this.#supplies.size === 0;
+    if (isFirst) this.#waitingSinceMs = this.#options.clock.monotonicMs();
+    const isEnough = this.#waiting < this.#options.values && this.#waiting + values >= this.#options.values;
     this.#supplies.add(supply);
     this.#waiting += values;
-    if (!isExpected) this.#schedule();
+    if (isFirst || isEnough) this.#schedule();
   }
 
   /** Commits early, at most ten times per second, because a sender has filled its window and is waiting. */

@@ -83,7 +83,7 @@ export interface GateOptions {
   sent?: Map<number, Sent>;
   /** Returns the display name of a series that the source does not list. */
   nameOf?: (series: number) => string | undefined;
-  /** Maximum number of values waiting for the disk. Default: 20,000. */
+  /** Maximum number of values waiting for the disk. Default: 50,000. */
   maxWaiting?: number;
   /** Whether senders repeat a request after an error. A batch that cannot be stored is then rejected, not retried. */
   repeats?: boolean;
@@ -134,7 +134,7 @@ export type Reading = { point: Point } & (
 );
 type NumberReading = Extract<Reading, { raw: RawReading }>;
 
-const MAX_WAITING = 20_000;
+const MAX_WAITING = 50_000;
 /** Interval between checks whether the values of other sources have been committed. */
 const ROOM_CHECK_MS = 100;
 /** Time limit for storing rule transitions if a sender waits, or the source stops. */
@@ -208,7 +208,9 @@ export class Gate implements Supply {
   write(readings: readonly Reading[], notes: readonly Note[] = []): Promise<void> {
     if (readings.length > 0) {
       const now = this.#now();
+      const before = this.#open?.columns.length ?? 0;
       for (const reading of readings) this.#accept(reading, now);
+      if (this.#open !== undefined) this.#options.committer.offer(this, this.#open.columns.length - before);
     }
     if (notes.length > 0 && !this.#isStopped) {
       for (const note of notes) this.#batch().notes.set(note.name, note);
@@ -460,17 +462,14 @@ export class Gate implements Supply {
     { ms: nowMs, wallMs }: Now,
   ): void {
     if (this.#isStopped) return;
-    const { stamps, committer, watch } = this.#options;
+    const { stamps, watch } = this.#options;
     const { series, shaping } = point;
     const isOwn = timeMs !== undefined && this.timeFrom === 'source';
     const transition = watch?.uses(series) ? watch.observe(series, value, isOwn ? timeMs : wallMs, quality) : undefined;
     if (transition !== undefined) this.#batch().after.push(transition);
     const isBad = quality === 'bad';
     const sent = this.#sent.get(series);
-    if (!isSent(shaping, sent, value, isBad, nowMs)) {
-      if (transition !== undefined) committer.offer(this, 0);
-      return;
-    }
+    if (!isSent(shaping, sent, value, isBad, nowMs)) return;
     const batch = this.#batch();
     const stampMs = isOwn ? timeMs : stamps.next(series, wallMs);
     const status = quality === undefined ? 0 : STATUS_FLAGS[quality];
@@ -483,7 +482,6 @@ export class Gate implements Supply {
       sent.atMs = nowMs;
       sent.ownMs = ownMs;
     }
-    committer.offer(this, 1);
   }
 
   #observeAll({ length, series, timeMs, value, flags }: Columns, batch: Batch): void {

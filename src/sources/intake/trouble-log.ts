@@ -51,6 +51,7 @@ export class TroubleLog {
    * that alternate with successes. Returns whether the recovery was logged.
    */
   recovered(event: string, fields: Omit<Trouble, 'event'>, message: string, kind = '', quietMs = 0): boolean {
+    if (this.#repeats.isEmpty) return false;
     const trouble = this.#repeats.over(`${event} ${kind}`, this.#clock.monotonicMs(), quietMs);
     if (trouble !== undefined) this.#write('info', { event: `${event}_over`, ...fields, ...trouble }, message, kind);
     return trouble !== undefined;

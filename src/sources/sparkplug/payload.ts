@@ -83,21 +83,43 @@ export function decodePayload(bytes: Uint8Array): SparkplugPayload {
   return { timeMs, seq, metrics };
 }
 
+/** Also reads integers as numbers, because BigInts take three times as long. */
+class PayloadReader extends BinaryReader {
+  readonly #bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    super(bytes);
+    this.#bytes = bytes;
+  }
+
+  /** Reads an unsigned integer. Numbers above 2^53 are rounded. */
+  number(): number {
+    let value = 0;
+    for (let factor = 1; factor < 2 ** 70; factor *= 128) {
+      if (this.pos >= this.len) throw new RangeError('premature end of the payload');
+      const byte = this.#bytes[this.pos++]!;
+      value += (byte & 127) * factor;
+      if (byte < 128) return value;
+    }
+    throw new RangeError('an integer has more than 64 bits');
+  }
+}
+
 interface WrittenPayload extends SparkplugPayload {
   uuid: string | undefined;
   body: Uint8Array | undefined;
 }
 
 function readPayload(bytes: Uint8Array): WrittenPayload {
-  const reader = new BinaryReader(bytes);
+  const reader = new PayloadReader(bytes);
   const payload: WrittenPayload = { timeMs: undefined, seq: undefined, metrics: [], uuid: undefined, body: undefined };
   eachField(reader, reader.len, (field) => {
-    if (field === 1) payload.timeMs = Number(reader.uint64());
+    if (field === 1) payload.timeMs = reader.number();
     else if (field === 2) {
       if (payload.metrics.push(readMetric(reader)) > MAX_METRICS) {
         throw new RangeError(`it contains more than ${MAX_METRICS} metrics`);
       }
-    } else if (field === 3) payload.seq = Number(reader.uint64());
+    } else if (field === 3) payload.seq = reader.number();
     else if (field === 4) payload.uuid = reader.string();
     else if (field === 5) payload.body = reader.bytes();
     else return false;
@@ -161,38 +183,21 @@ export function isNumeric({ datatype = 0 }: SparkplugMetric): boolean {
 }
 
 /** Calls `read` for each field up to `end`. Skips the field if `read` returns `false`. */
-function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
+function eachField(reader: PayloadReader, end: number, read: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, wireType]: [number, WireType] = reader.tag();
     if (!read(field)) reader.skip(wireType, field);
   }
 }
 
-function endOf(reader: BinaryReader): number {
+function endOf(reader: PayloadReader): number {
   const length = reader.uint32();
   const end = reader.pos + length;
   if (end > reader.len) throw new RangeError('a field is longer than the payload');
   return end;
 }
 
-/** Members of a metric by field number. */
-const FIELDS: Readonly<Record<number, readonly [keyof SparkplugMetric, (reader: BinaryReader) => unknown]>> = {
-  1: ['name', (reader) => reader.string()],
-  2: ['alias', (reader) => Number(reader.uint64())],
-  3: ['timeMs', (reader) => Number(reader.uint64())],
-  4: ['datatype', (reader) => reader.uint32()],
-  5: ['isHistorical', (reader) => reader.bool()],
-  7: ['isNull', (reader) => reader.bool()],
-  9: ['quality', readQuality],
-  [INT_VALUE]: ['value', (reader) => reader.uint32()],
-  [LONG_VALUE]: ['value', (reader) => BigInt(reader.uint64())],
-  12: ['value', (reader) => reader.float()],
-  13: ['value', (reader) => reader.double()],
-  14: ['value', (reader) => reader.bool()],
-  15: ['value', (reader) => reader.string()],
-};
-
-function readMetric(reader: BinaryReader): SparkplugMetric {
+function readMetric(reader: PayloadReader): SparkplugMetric {
   const metric: SparkplugMetric = {
     name: undefined,
     alias: undefined,
@@ -206,14 +211,26 @@ function readMetric(reader: BinaryReader): SparkplugMetric {
   };
   eachField(reader, endOf(reader), (field) => {
     if (field >= INT_VALUE && field <= EXTENSION_VALUE) metric.valueField = field;
-    const found = FIELDS[field];
-    if (found) (metric as unknown as Record<string, unknown>)[found[0]] = found[1](reader);
-    return found !== undefined;
+    if (field === 1) metric.name = reader.string();
+    else if (field === 2) metric.alias = reader.number();
+    else if (field === 3) metric.timeMs = reader.number();
+    else if (field === 4) metric.datatype = reader.uint32();
+    else if (field === 5) metric.isHistorical = reader.bool();
+    else if (field === 7) metric.isNull = reader.bool();
+    else if (field === 9) metric.quality = readQuality(reader);
+    else if (field === INT_VALUE) metric.value = reader.uint32();
+    else if (field === LONG_VALUE) metric.value = BigInt(reader.uint64());
+    else if (field === 12) metric.value = reader.float();
+    else if (field === 13) metric.value = reader.double();
+    else if (field === 14) metric.value = reader.bool();
+    else if (field === 15) metric.value = reader.string();
+    else return false;
+    return true;
   });
   return metric;
 }
 
-function readQuality(reader: BinaryReader): Quality | undefined {
+function readQuality(reader: PayloadReader): Quality | undefined {
   const keys: string[] = [];
   const values: (number | undefined)[] = [];
   eachField(reader, endOf(reader), (field) => {
@@ -228,11 +245,11 @@ function readQuality(reader: BinaryReader): Quality | undefined {
   return code < GOOD ? 'uncertain' : 'good';
 }
 
-function readProperty(reader: BinaryReader): number | undefined {
+function readProperty(reader: PayloadReader): number | undefined {
   let value: number | undefined;
   eachField(reader, endOf(reader), (field) => {
     if (field === 3) value = reader.uint32();
-    else if (field === 4) value = Number(reader.uint64());
+    else if (field === 4) value = reader.number();
     else return false;
     return true;
   });

@@ -146,8 +146,8 @@ export class SparkplugSource implements RunningSource {
 
   /** Also called before each message, so that a new connection is detected before its first message is processed. */
   #checkConnection(): void {
-    const { connected, sinceMs } = this.#broker.state();
-    if (!connected || sinceMs === this.#connectedSinceMs) return;
+    const sinceMs = this.#broker.connectedSinceMs;
+    if (sinceMs === undefined || sinceMs === this.#connectedSinceMs) return;
     this.#connectedSinceMs = sinceMs;
     for (const known of this.#nodes.values()) {
       known.state.reconnect(this.#context.clock.monotonicMs());
@@ -242,8 +242,8 @@ export class SparkplugSource implements RunningSource {
   }
 
   #recordMissing({ name, state }: Known, message: NodeMessage): void {
-    const place = plain(message.device === undefined ? name : `${name}/${message.device}`);
     for (const [metric, points] of state.missingMetrics(message)) {
+      const place = plain(message.device === undefined ? name : `${name}/${message.device}`);
       const problem = `the birth certificate of ${place} contains no metric "${plain(metric)}"`;
       for (const point of points) this.#context.status.recordFailure(point, problem, {}, 0);
     }
