@@ -252,10 +252,9 @@ export class ExecSource implements RunningSource {
   /** Warns once if many values of a series arrive together without timestamps, which indicates buffered output. */
   #reportBuffer(readings: readonly Reading[], { length, series, flags }: ValueColumns): void {
     if (this.#isBufferReported || readings.length + length < MANY_REPEATED) return;
-    const untimed = [
-      ...readings.filter((one) => 'raw' in one && one.timeMs === undefined).map(({ point }) => point.series),
-      ...series.subarray(0, length).filter((_, at) => (flags[at]! & STAMPED_HERE) !== 0),
-    ];
+    const untimed: number[] = [];
+    for (const one of readings) if ('raw' in one && one.timeMs === undefined) untimed.push(one.point.series);
+    for (let at = 0; at < length; at++) if ((flags[at]! & STAMPED_HERE) !== 0) untimed.push(series[at]!);
     if (untimed.length - new Set(untimed).size < MANY_REPEATED) return;
     this.#isBufferReported = true;
     const fields = { event: 'exec.buffered', source: this.#context.source.name, values: untimed.length };

@@ -12,7 +12,7 @@ import type { TimeUnit, ValueTimes } from './times.ts';
 export const ON_ARRIVAL = Number.NaN;
 
 /** Approximate size of a value as text, used to reserve columns. If there are more values, the columns are copied. */
-const BYTES_OF_WRITTEN_VALUE = 80;
+const BYTES_OF_WRITTEN_VALUE = 50;
 /** Maximum number of problems that are described. */
 const MAX_LISTED = 100;
 
