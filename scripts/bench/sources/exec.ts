@@ -1,11 +1,12 @@
 /**
- * A program that prints 500,000 values: compares bare Node, which reads lines and parses each as JSON, with the agent,
- * which stores the values. `node scripts/bench/sources/exec.ts [--lines N] [--rounds N]`. The agent's time is measured
- * from its first value.
+ * A program that prints two million values: compares bare Node, which reads lines and parses each as JSON, or with the
+ * line protocol parser of npm, with the agent, which stores the values. `node scripts/bench/sources/exec.ts [--lines N]
+ * [--rounds N]`. The agent's time is measured from its first value.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -14,7 +15,7 @@ import { machine, race, table, thousands } from '../measure.ts';
 import { agentWith, awayPlatform, onDisk, until } from '../on-disk.ts';
 
 const { values: options } = parseArgs({
-  options: { lines: { type: 'string', default: '500000' }, rounds: { type: 'string', default: '5' } },
+  options: { lines: { type: 'string', default: '2000000' }, rounds: { type: 'string', default: '5' } },
 });
 const LINES = Number(options.lines);
 const ROUNDS = Number(options.rounds);
@@ -31,13 +32,16 @@ writeFileSync(json, numbers.map(ndjson).join(''));
 writeFileSync(lines, numbers.map((at) => `T k${at % 10}=${at / 8} ${START_MS + at}000000\n`).join(''));
 writeFileSync(program, '#!/bin/sh\ncat "$1"\nexec sleep 3600\n', { mode: 0o755 });
 
-/** Returns the lines per second of Node's line reader. */
-async function bare(): Promise<number> {
+const parseLine = createRequire(import.meta.url)('influx-line-protocol-parser') as (line: string) => {
+  timestamp: number;
+};
+
+/** Returns the lines per second of Node's line reader and a parser that returns a number. */
+async function bare(file: string, parse: (line: string) => number): Promise<number> {
   const startMs = performance.now();
-  const child = spawn('cat', [json], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn('cat', [file], { stdio: ['ignore', 'pipe', 'inherit'] });
   let sum = 0;
-  for await (const line of createInterface({ input: child.stdout }))
-    sum += (JSON.parse(line) as { value: number }).value;
+  for await (const line of createInterface({ input: child.stdout })) sum += parse(line);
   if (!Number.isFinite(sum)) throw new Error('it read none');
   if (child.exitCode === null) await once(child, 'exit');
   return LINES / ((performance.now() - startMs) / 1_000);
@@ -52,19 +56,27 @@ async function own(file: string, format: 'ndjson' | 'lines'): Promise<number> {
   await agent.start();
   await until(async () => (await onDisk(agent)) > 0, 2);
   const [startMs, before] = [performance.now(), await onDisk(agent)];
-  await until(async () => (await onDisk(agent)) >= LINES, 20);
+  await until(async () => (await onDisk(agent)) >= LINES, 100);
   const rate = (LINES - before) / ((performance.now() - startMs) / 1_000);
   await agent.dispose();
   return rate;
 }
 
 const sandbox = await awayPlatform();
-const contenders = [
-  { name: 'bare Node: lines, JSON.parse', measure: bare },
-  { name: 'tagferry, ndjson, on disk', measure: () => own(json, 'ndjson') },
-  { name: 'tagferry, lines, on disk', measure: () => own(lines, 'lines') },
+const ofJson = (line: string) => (JSON.parse(line) as { value: number }).value;
+const ofLine = (line: string) => parseLine(line).timestamp;
+const pairs = [
+  [
+    { name: 'ndjson: bare Node, JSON.parse', measure: () => bare(json, ofJson) },
+    { name: 'ndjson: tagferry, on disk', measure: () => own(json, 'ndjson') },
+  ],
+  [
+    { name: 'lines: bare Node, influx-line-protocol-parser', measure: () => bare(lines, ofLine) },
+    { name: 'lines: tagferry, on disk', measure: () => own(lines, 'lines') },
+  ],
 ];
-const rows = await race(contenders, ROUNDS, thousands);
+const rows: string[][] = [];
+for (const pair of pairs) rows.push(...(await race(pair, ROUNDS, thousands)));
 await sandbox.stop();
 rmSync(folder, { recursive: true });
 console.log(`${machine()}\nA program that prints ${LINES.toLocaleString('en')} values; medians of ${ROUNDS} rounds\n`);

@@ -165,7 +165,7 @@ describe('source of complete CSV files', () => {
 
   it('moves a file only when its values are on disk, and stores each row once across crashes', async () => {
     const bench = new CsvBench('settle: 50ms', ONE);
-    const rows = 100_000;
+    const rows = 250_000;
     bench.write('large.csv', `n\n${Array.from({ length: rows }, (_, n) => `${n}\n`).join('')}`);
     bench.sink.holds = true;
     await bench.open();
@@ -184,7 +184,7 @@ describe('source of complete CSV files', () => {
     await bench.until(() => bench.below('done').length === 2);
     expect(bench.values()).toEqual(Array.from({ length: rows }, (_, n) => n));
     expect(bench.read('done/large.csv.report.txt')).toBe(
-      'large.csv: 100,000 rows read, 100,000 values stored, 0 rejected.\n',
+      'large.csv: 250,000 rows read, 250,000 values stored, 0 rejected.\n',
     );
   });
 

@@ -41,9 +41,11 @@ beforeEach(() => {
       permitted = options.permitted!;
       return () => {};
     },
+    get connectedSinceMs() {
+      return connectedMs;
+    },
     state: () => ({
       connected: true,
-      sinceMs: connectedMs,
       failures: 0,
       discarded: 0,
       redelivered: 0,
