@@ -112,7 +112,7 @@ async function drain(subscriber: Subscriber, messages: number): Promise<number> 
     }
     const startMs = performance.now();
     process.kill(subscriber.pid(), 'SIGCONT');
-    await until(async () => (await subscriber.taken()) > messages);
+    await until(async () => (await subscriber.taken()) > messages, 100);
     return messages / ((performance.now() - startMs) / 1_000);
   } finally {
     await subscriber.stop();

@@ -51,7 +51,7 @@ function subscribe(port: number): void {
 
 async function bench(): Promise<void> {
   const { values: options } = parseArgs({
-    options: { messages: { type: 'string', default: '30000' }, rounds: { type: 'string', default: '5' } },
+    options: { messages: { type: 'string', default: '60000' }, rounds: { type: 'string', default: '5' } },
   });
   const [messages, rounds] = [Number(options.messages), Number(options.rounds)];
   const sandbox = await awayPlatform();
