@@ -40,6 +40,7 @@ const AT_WORK = new Set([...SHIPPED, '(MIT AND Zlib)', 'CC-BY-4.0', 'CC0-1.0', '
 /** Licences that package.json states in an obsolete form, determined manually. */
 const SAID_ELSEWHERE = new Map([
   ['dequeue', 'BSD-2-Clause'],
+  ['influx-line-protocol-parser', 'MIT'],
   ['precond', 'MIT'],
   ['systemd-notify', 'MIT'],
 ]);

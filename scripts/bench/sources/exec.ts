@@ -6,11 +6,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
+// @ts-expect-error: the package has no type declarations.
+import parseLine from 'influx-line-protocol-parser';
 import { machine, race, table, thousands } from '../measure.ts';
 import { agentWith, awayPlatform, onDisk, until } from '../on-disk.ts';
 
@@ -31,10 +32,6 @@ const ndjson = (at: number) => `{"tag":"T","key":"k${at % 10}","value":${at / 8}
 writeFileSync(json, numbers.map(ndjson).join(''));
 writeFileSync(lines, numbers.map((at) => `T k${at % 10}=${at / 8} ${START_MS + at}000000\n`).join(''));
 writeFileSync(program, '#!/bin/sh\ncat "$1"\nexec sleep 3600\n', { mode: 0o755 });
-
-const parseLine = createRequire(import.meta.url)('influx-line-protocol-parser') as (line: string) => {
-  timestamp: number;
-};
 
 /** Returns the lines per second of Node's line reader and a parser that returns a number. */
 async function bare(file: string, parse: (line: string) => number): Promise<number> {
@@ -64,7 +61,7 @@ async function own(file: string, format: 'ndjson' | 'lines'): Promise<number> {
 
 const sandbox = await awayPlatform();
 const ofJson = (line: string) => (JSON.parse(line) as { value: number }).value;
-const ofLine = (line: string) => parseLine(line).timestamp;
+const ofLine = (line: string) => (parseLine as (line: string) => { timestamp: number })(line).timestamp;
 const pairs = [
   [
     { name: 'ndjson: bare Node, JSON.parse', measure: () => bare(json, ofJson) },
