@@ -1,3 +1,4 @@
+// Requires: root, python3
 import { mkdirSync } from 'node:fs';
 import { totalmem, uptime } from 'node:os';
 import { join } from 'node:path';

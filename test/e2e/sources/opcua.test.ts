@@ -225,8 +225,14 @@ describe('OPC UA source', () => {
     expect(JSON.parse(tested.stdout)).toMatchObject([
       { key: 'panel', raw: 2 ** 32 + 5, address: 'ns=1;s=Line1.Total', quality: 'good', problem: null },
     ]);
-    expect(written.stdout).toContain('requested 7.25, read back 7.25)');
-    expect(wrong.stderr).toContain('10.5 is not within 0 to 10');
+    if (process.getuid!() === 0) {
+      expect(written.stdout).toContain('requested 7.25, read back 7.25)');
+      expect(wrong.stderr).toContain('10.5 is not within 0 to 10');
+    } else {
+      expect(written.stderr).toContain('only root can write values');
+      server.send({ set: { Level: 7.25 } });
+      await agent.until(() => latest('level') === 7.25, 'the level arrives');
+    }
     // The server applies the dead band.
     server.send({ set: { Level: 7.5 } });
     server.send({ set: { Flow: 1 }, time: START_MS + 5_000 });
