@@ -75,11 +75,10 @@ export class ValueColumns implements Columns {
     this.length = 0;
   }
 
-  /** Releases the memory of large arrays immediately. */
+  /** Removes all values and their arrays. The memory of large arrays is released immediately. */
   release(): void {
-    if (this.series.length < MIN_RELEASED_VALUES) return;
-    releaseColumns(this);
-    this.length = 0;
+    if (this.series.length >= MIN_RELEASED_VALUES) releaseColumns(this);
+    Object.assign(this, NO_VALUES);
   }
 
   #grow(room: number): void {

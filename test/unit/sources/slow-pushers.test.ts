@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { headOf, JSON_TYPE, NDJSON_TYPE, PushListener } from './push-listener.ts';
 import { until } from './sink-double.ts';
@@ -6,6 +8,9 @@ const BODY = JSON.stringify({ values: [{ tag: 'FT-101', key: 'flow', value: 12.5
 const MiB = 1024 * 1024;
 /** Maximum number of pending bodies: half of the connections. */
 const BODIES = 512;
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
 
 let listener: PushListener;
 
@@ -66,6 +71,25 @@ describe('requests with slow bodies', () => {
     await expect(statusOf(BODY)).rejects.toThrow();
     sink.commit();
     expect(await Promise.all(waiting)).toEqual([204, 204]);
+  });
+
+  it('keep only their values in memory while they wait for the disk', async () => {
+    await listener.listen();
+    const { sink } = listener.bench;
+    sink.holds = true;
+    const used = () => {
+      collectGarbage();
+      return process.memoryUsage().arrayBuffers;
+    };
+    const body = BODY + ' '.repeat(190_000);
+    const waiting = [statusOf(body)];
+    await until(() => sink.waiting === 1);
+    const before = used();
+    waiting.push(...Array.from({ length: 100 }, () => statusOf(body)));
+    await until(() => sink.waiting === 101);
+    expect(used() - before).toBeLessThan(2 * MiB);
+    sink.commit();
+    expect(new Set(await Promise.all(waiting))).toEqual(new Set([204]));
   });
 
   it('receive 408 if a header or a body arrives too slowly', async () => {
