@@ -7,6 +7,7 @@ import { namesInstrumentation } from '../config/instrumentations.ts';
 import type { Source, Tags } from '../config/tags.ts';
 import { Gate, type GateOptions } from '../sources/intake/gate.ts';
 import type { Intake } from '../sources/intake/intake.ts';
+import { TroubleLog } from '../sources/intake/trouble-log.ts';
 import { type Point, pointsOf } from '../sources/points.ts';
 import {
   type RunningSource,
@@ -62,10 +63,12 @@ export class TagSources {
   readonly #shared = new Shared();
   /** Sources that were stopped for a reload and not yet replaced, by name. */
   readonly #replaced = new Map<string, RunningSource>();
+  readonly #trouble: TroubleLog;
   #cancelRetry: () => void = () => {};
 
   constructor(options: TagSourcesOptions) {
     this.#options = options;
+    this.#trouble = new TroubleLog(options.log, options.clock);
     this.#tags = options.tags;
     this.#valuesPath = options.valuesPath;
   }
@@ -221,11 +224,12 @@ export class TagSources {
       running.start();
       opened.source = running;
       this.#leaveReplaced(name);
+      this.#trouble.recovered('source.open_failed', { source: name }, 'source opened', name);
     } catch (error) {
       status.errors++;
       status.disconnect(codeOf(error) ?? messageOf(error));
-      const fields = { event: 'source.open_failed', source: name, code: codeOf(error), error: messageOf(error) };
-      log.error(fields, 'failed to open source, retrying every minute');
+      const trouble = { event: 'source.open_failed', source: name, code: codeOf(error), error: messageOf(error) };
+      this.#trouble.report(trouble, 'failed to open source, retrying every minute', name);
     }
     this.#opened.set(name, opened);
   }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TagSources } from '../../../src/agent/tag-sources.ts';
-import { silentLogger } from '../../../src/base/logger.ts';
+import { type Logger, silentLogger } from '../../../src/base/logger.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { STATUS_FLAGS } from '../../../src/buffer/format/value-columns.ts';
 import { sourcesTable, testedTable } from '../../../src/commands/sources/report-text.ts';
@@ -44,7 +44,8 @@ function runningWith(text: string, kind = COUNTER as SourceKind) {
   const { clock, sink, stamps, intake } = bench;
   const events: string[] = [];
   const log = silentLogger();
-  log.error = ((fields: { event: string }) => events.push(fields.event)) as typeof log.error;
+  for (const level of ['warn', 'info'] as const)
+    log[level] = ((fields: { event: string }) => events.push(fields.event)) as Logger['warn'];
   const sources: TagSources = new TagSources({
     kinds,
     stateDir: folder,
@@ -130,9 +131,12 @@ describe('example source kind of CONTRIBUTING.md', () => {
         sentence: expect.stringContaining('the note is'),
       },
     ]);
+    for (let minute = 0; minute < 6; minute++) await clock.advance(60_000);
+    expect(events).toEqual(Array(3).fill('source.open_failed'));
     isBroken = false;
     await clock.advance(60_000);
     await until(() => findings({ sources: sources.reports() }).length === 0);
+    expect(events).toEqual([...Array(3).fill('source.open_failed'), 'source.open_failed_over']);
     await sources.close();
   });
 });
