@@ -16,7 +16,7 @@ interface Seen {
 export class Repeats {
   readonly #seen = new Map<string, Seen>();
 
-  /** Whether there are no problems. */
+  /** Whether no problem is ongoing. */
   get isEmpty(): boolean {
     return this.#seen.size === 0;
   }

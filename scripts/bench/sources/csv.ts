@@ -1,7 +1,7 @@
 /**
- * A file of 300,000 rows with ten columns and a local time: compares Python's csv module, which parses rows, times and
- * numbers and stores nothing, with the agent, which stores the values and moves the file. `node
- * scripts/bench/sources/csv.ts [--rows N] [--rounds N]`. The agent's time is measured from its first value.
+ * CSV benchmark: a file of 300,000 rows with ten columns and a local time. Python's csv module parses rows, times and
+ * numbers but stores nothing. The agent stores the values and moves the file. `node scripts/bench/sources/csv.ts
+ * [--rows N] [--rounds N]`. The agent's time is measured from its first value.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,7 +1,7 @@
 /**
- * A program that prints two million values: compares bare Node, which reads lines and parses each as JSON, or with the
- * line protocol parser of npm, with the agent, which stores the values. `node scripts/bench/sources/exec.ts [--lines N]
- * [--rounds N]`. The agent's time is measured from its first value.
+ * Benchmark for a program that prints two million values as JSON or line protocol. Bare Node parses each line with
+ * `JSON.parse` or influx-line-protocol-parser. The agent also stores the values. `node scripts/bench/sources/exec.ts
+ * [--lines N] [--rounds N]`. The agent's time is measured from its first value.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -39,7 +39,7 @@ async function bare(file: string, parse: (line: string) => number): Promise<numb
   const child = spawn('cat', [file], { stdio: ['ignore', 'pipe', 'inherit'] });
   let sum = 0;
   for await (const line of createInterface({ input: child.stdout })) sum += parse(line);
-  if (!Number.isFinite(sum)) throw new Error('it read none');
+  if (!Number.isFinite(sum)) throw new Error('no line contains a number');
   if (child.exitCode === null) await once(child, 'exit');
   return LINES / ((performance.now() - startMs) / 1_000);
 }
@@ -60,15 +60,15 @@ async function own(file: string, format: 'ndjson' | 'lines'): Promise<number> {
 }
 
 const sandbox = await awayPlatform();
-const ofJson = (line: string) => (JSON.parse(line) as { value: number }).value;
-const ofLine = (line: string) => (parseLine as (line: string) => { timestamp: number })(line).timestamp;
+const parseNdjson = (line: string) => (JSON.parse(line) as { value: number }).value;
+const parseLineProtocol = (line: string) => (parseLine as (line: string) => { timestamp: number })(line).timestamp;
 const pairs = [
   [
-    { name: 'ndjson: bare Node, JSON.parse', measure: () => bare(json, ofJson) },
+    { name: 'ndjson: bare Node, JSON.parse', measure: () => bare(json, parseNdjson) },
     { name: 'ndjson: tagferry, on disk', measure: () => own(json, 'ndjson') },
   ],
   [
-    { name: 'lines: bare Node, influx-line-protocol-parser', measure: () => bare(lines, ofLine) },
+    { name: 'lines: bare Node, influx-line-protocol-parser', measure: () => bare(lines, parseLineProtocol) },
     { name: 'lines: tagferry, on disk', measure: () => own(lines, 'lines') },
   ],
 ];
