@@ -266,7 +266,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     try {
       for await (const message of messages) {
         this.#recover(pull);
-        void this.#receive(pull, message);
+        this.#receive(pull, message);
         if (isPullFull()) stalled?.();
         while (isPullFull() && !pull.signal.aborted) await this.#wait(pull, FULL_CHECK_MS);
       }
@@ -301,32 +301,37 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     this.reportOver('broker.consumer_away', { event: 'broker.connected', durable }, 'consumer restored');
   }
 
-  async #receive(pull: Pull, message: JsMsg): Promise<void> {
+  /** Not an async function, because thousands of messages wait for a commit. */
+  #receive(pull: Pull, message: JsMsg): void {
     const { counts } = this;
     const { subject, data, headers } = message;
     counts.received++;
     if (message.redelivered) counts.redelivered++;
-    const [bound, size] = headers?.get(DISCARDED_HEADER).split(' ') ?? [];
-    if (bound) {
+    const discarded = headers?.get(DISCARDED_HEADER);
+    if (discarded) {
+      const [bound, size] = discarded.split(' ');
       this.reportDiscarded(subject, Number(size), bound as ExceededBound);
       // Ends the redelivery. Servers before 2.10.4 ignore a TERM with a reason.
-      return respond(() => message.term());
+      respond(() => message.term());
+      return;
     }
     let bytes = subject.length + data.length;
-    for (const [name, values] of headers ?? []) for (const value of values) bytes += name.length + value.length;
+    if (headers) for (const [name, values] of headers) for (const value of values) bytes += name.length + value.length;
     pull.messages++;
     pull.bytes += bytes;
     if (pull.messages % pull.earlyCommitFrom === 0) pull.options.stalled?.();
-    try {
-      await pull.options.handler(message);
-      respond(() => message.ack());
-    } catch (error) {
-      respond(() => message.nak(RETRY_MS));
-      this.reportRejected(subject, error);
-    } finally {
+    const end = (send: () => void) => {
+      respond(send);
       pull.messages--;
       pull.bytes -= bytes;
-    }
+    };
+    pull.options.handler(message).then(
+      () => end(() => message.ack()),
+      (error: unknown) => {
+        end(() => message.nak(RETRY_MS));
+        this.reportRejected(subject, error);
+      },
+    );
   }
 
   /** Returns the durable consumer, created if necessary. Widens its filter if necessary and if it was created here. */

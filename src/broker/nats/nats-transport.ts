@@ -98,13 +98,13 @@ class NatsFraming {
       return this.#isDiscarding ? NOTHING : undefined;
     }
     if (!/^[^\r\n]*\r\n$/.test(line)) throw malformed('a line does not end with CR LF');
-    const [verb = '', ...words] = line.trim().split(/[ \t]+/);
+    const words = line.trim().split(/[ \t]+/);
+    const verb = words[0]!;
     if (!/^h?msg$/i.test(verb)) return undefined;
-    const [subject = '', sid = '', ...rest] = words;
-    const bytes = countOf(rest.pop());
-    const headers = verb.length === 4 ? countOf(rest.pop()) : 0;
-    const [reply = '', ...surplus] = rest;
-    if (!/^\d{1,15}$/.test(sid) || surplus.length > 0 || headers > bytes || reply.length > MAX_TOPIC_BYTES) {
+    const bytes = countOf(words.pop());
+    const headers = verb.length === 4 ? countOf(words.pop()) : 0;
+    const [, subject = '', sid = '', reply = ''] = words;
+    if (!/^\d{1,15}$/.test(sid) || words.length > 4 || headers > bytes || reply.length > MAX_TOPIC_BYTES) {
       throw malformed('a message has an invalid line');
     }
     const bound = exceededBound(bytes, subject.length, headers);

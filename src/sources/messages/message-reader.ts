@@ -143,7 +143,7 @@ export class MessageReader {
     try {
       return read();
     } catch (error) {
-      if (error instanceof TagferryError) throw error;
+      if (error instanceof TagferryError) return Promise.reject(error);
       this.#reportUnreadable(topic, messageOf(error));
       return this.#context.gate.write([]);
     }

@@ -62,19 +62,20 @@ export class NatsSource implements RunningSource {
     return publishValue(this.#context, spec as MessageValue, ...rest);
   }
 
-  async #receive(message: JsMsg): Promise<void> {
-    if (this.#isStopped) throw new SourceStopped();
-    await this.#reader.handle(message.subject, () => this.#read(message));
+  #receive(message: JsMsg): Promise<void> {
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
+    return this.#reader.handle(message.subject, () => this.#read(message));
   }
 
-  #read({ subject, data: payload, seq, timestampNanos }: JsMsg): Promise<void> {
+  #read({ subject, data: payload, info, seq }: JsMsg): Promise<void> {
     const points = this.#reader.pointsOf(subject);
     const written = this.#reader.writeAvailability(subject, payload);
     // A test reports the problems of each value.
     const { status, isTest } = this.#context;
     if (written !== undefined && !isTest) status.problem = this.#reader.unavailable;
     if (points.length === 0) return written ?? Promise.resolve();
-    const storedMs = Number(timestampNanos / 1_000_000n);
+    // `message.timestampNanos` would parse the delivery information again.
+    const storedMs = Math.floor(info.timestampNanos / 1_000_000);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
     // Without the stream timestamp, the age of the message is unknown.
     const times = isTrusted(storedMs) ? { timeOf, arrivalMs: storedMs } : { isPast: true };

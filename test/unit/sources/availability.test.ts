@@ -246,7 +246,7 @@ tags: { T: { asset: 1, values: { t: { from: plant, subject: "p.>", availability:
     // Filters of a consumer must not overlap.
     expect(pulled?.subjects).toEqual(['p.>']);
     const send = (subject: string, data: string, seq: number) =>
-      pulled!.handler({ subject, data: Buffer.from(data), seq, timestampNanos: 1_790_000_000_000_000_000n });
+      pulled!.handler({ subject, data: Buffer.from(data), seq, info: { timestampNanos: 1.79e18 } });
     await send('p.a', '20', 1);
     await send('p.state', 'offline', 2);
     expect(stored()).toEqual(['t 20 good', 't 20 bad']);
