@@ -5,23 +5,21 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { build } from 'rolldown';
 
 /**
- * `build-page.ts [--stale] [FOLDER] [PAGE]` builds the pages into `dist/page/` or FOLDER. Each folder of src/page with
- * an `index.html` is a page with one script (`main.tsx` and its imports), one style sheet and an icon. Files other than
- * the page have a content hash in their names for caching, and are stored uncompressed, as gzip and as Brotli, because
- * the gateway does not compress them. With `--stale`, pages are built only if a source is newer.
+ * `build-page.ts [--stale] [FOLDER]` builds the page of the gateway into `dist/page/` or FOLDER: one script (`main.tsx`
+ * and its imports), one style sheet and an icon. Files other than the page have a content hash in their names for
+ * caching, and are stored uncompressed, as gzip and as Brotli, because the gateway does not compress them. With
+ * `--stale`, the page is built only if a source is newer.
  */
 const BUNDLED = ['preact', 'uplot'];
 const LOG_MEANINGS = 'tagferry:log-meanings';
 const root = join(import.meta.dirname, '..');
-const source = join(root, 'src/page');
+const source = join(root, 'src/page/gateway');
 const [flag, ...rest] = process.argv.slice(2);
-const [into = join(root, 'dist/page'), only] = flag === '--stale' ? rest : process.argv.slice(2);
+const [into = join(root, 'dist/page')] = flag === '--stale' ? rest : process.argv.slice(2);
 const folder = resolve(into);
-const pages = readdirSync(source).filter(
-  (name) => existsSync(join(source, name, 'index.html')) && (only ?? name) === name,
-);
+const target = join(folder, 'gateway');
 if (flag !== '--stale' || isStale()) {
-  for (const page of pages) await buildPage(page);
+  await buildPage();
   writeFileSync(join(folder, 'notices.txt'), notices());
 }
 
@@ -46,10 +44,10 @@ function logMeanings(): string {
 }
 
 function isStale(): boolean {
-  const built = pages.map((page) => join(folder, page, 'index.html'));
-  if (!built.every(existsSync)) return true;
-  const builtMs = Math.min(...built.map((file) => statSync(file).mtimeMs));
-  // The pages also import from these folders; package-lock.json determines the libraries.
+  const built = join(target, 'index.html');
+  if (!existsSync(built)) return true;
+  const builtMs = statSync(built).mtimeMs;
+  // The page also imports from these folders; package-lock.json determines the libraries.
   const files = ['src/page', 'src/base', 'src/ops', 'docs'].flatMap((from) =>
     readdirSync(join(root, from), { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())
@@ -60,10 +58,10 @@ function isStale(): boolean {
   );
 }
 
-async function buildPage(page: string): Promise<void> {
+async function buildPage(): Promise<void> {
   const { output } = await build({
     cwd: root,
-    input: join(source, page, 'main.tsx'),
+    input: join(source, 'main.tsx'),
     platform: 'browser',
     write: false,
     plugins: [
@@ -73,22 +71,21 @@ async function buildPage(page: string): Promise<void> {
         load: (id) => (id === `\0${LOG_MEANINGS}` ? logMeanings() : null),
       },
     ],
-    tsconfig: join(source, 'tsconfig.json'),
+    tsconfig: join(source, '../tsconfig.json'),
     transform: { target: 'es2022' },
     output: { format: 'esm', minify: true, comments: { legal: true, annotation: false, jsdoc: false } },
     onLog(level, log) {
       // For example, a module that exists only in Node.
-      if (level === 'warn') throw new Error(`${page}: ${log.message}`);
+      if (level === 'warn') throw new Error(log.message);
     },
   });
-  if (output.length !== 1 || output[0].type !== 'chunk') throw new Error(`${page}: the script is one file`);
-  const target = join(folder, page);
+  if (output.length !== 1 || output[0].type !== 'chunk') throw new Error('the script must be one file');
   rmSync(target, { recursive: true, force: true });
   mkdirSync(target, { recursive: true });
-  const script = put(target, 'main.js', output[0].code);
-  const style = put(target, 'style.css', styleOf(join(source, page, 'style.css')));
-  const icon = put(target, 'icon.svg', readFileSync(join(source, 'icon.svg'), 'utf8'));
-  const html = readFileSync(join(source, page, 'index.html'), 'utf8');
+  const script = put('main.js', output[0].code);
+  const style = put('style.css', styleOf(join(source, 'style.css')));
+  const icon = put('icon.svg', readFileSync(join(source, '../icon.svg'), 'utf8'));
+  const html = readFileSync(join(source, 'index.html'), 'utf8');
   const named = html.replace('main.tsx', script).replace('style.css', style).replace('../icon.svg', icon);
   // Written last, after all files that it refers to.
   write(join(target, 'index.html'), named);
@@ -107,7 +104,7 @@ function styleOf(path: string): string {
 }
 
 /** Writes a file and returns its name with the content hash. */
-function put(target: string, name: string, text: string): string {
+function put(name: string, text: string): string {
   const hash = createHash('sha256')
     .update(text)
     .digest('base64url')

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { openBrowser, openPage } from '../test/old/page/open-browser.ts';
 
 /**
- * `pictures.ts` takes the pictures for README.md during a demo with Debian's Chromium, and writes them to
+ * `pictures.ts` takes the picture for README.md during a demo with Debian's Chromium, and writes it to
  * docs/pictures/.
  */
 const root = join(import.meta.dirname, '..');
@@ -41,14 +41,6 @@ try {
     .waitFor();
   await page.getByText(/unavailable for [5-9] s/).waitFor();
   await page.screenshot({ path: join(folder, 'gateway.png') });
-
-  // Takes a picture of the platform after the FT-101 threshold is reached.
-  const platform = /the platform listens on (http:\/\/[\w.:]+)/.exec(story)![1];
-  await said(/the platform sends threshold_reached/);
-  const plant = await openPage(context, `${platform}/sandbox/`);
-  await plant.page.getByRole('button', { name: /asset 881,/ }).click();
-  await plant.page.getByRole('slider').waitFor();
-  await plant.page.screenshot({ path: join(folder, 'sandbox.png') });
 } finally {
   await browser.close();
   demo.kill('SIGINT');

@@ -17,5 +17,5 @@ export function version(): string {
   return (JSON.parse(readFileSync(new URL('package.json', ROOT), 'utf8')) as { version: string }).version;
 }
 
-/** Browser files, one folder per page, built by `scripts/build-page.ts`. */
+/** Browser files, built by `scripts/build-page.ts`. */
 export const BUILT_PAGES = new URL(import.meta.url.endsWith('.ts') ? '../../dist/page/' : 'page/', import.meta.url);

@@ -10,7 +10,6 @@ import { type Route, Router } from './http/router.ts';
 import { addSignInEndpoints } from './identity/sign-in.ts';
 import { addSignUpEndpoints } from './identity/sign-up.ts';
 import { addLabelEndpoints } from './labels/label-endpoints.ts';
-import { addPageEndpoints } from './live/live-stream.ts';
 import { addMembershipEndpoints } from './permissions/membership-endpoints.ts';
 import { addPermissionEndpoints } from './permissions/permission-endpoints.ts';
 import type { Outage, SandboxOptions } from './sandbox-options.ts';
@@ -26,7 +25,7 @@ export type { Outage, SandboxOptions } from './sandbox-options.ts';
 export { defaultSeed, SANDBOX_CREDENTIALS } from './seed/default-seed.ts';
 export type { SandboxSeed } from './seed/seed.ts';
 
-/** Endpoints of the platform (platform 4 and 10), of the admin API and of the page. */
+/** Endpoints of the platform (platform 4 and 10) and of the admin API. */
 const ENDPOINTS: readonly ((router: Router, stage: Stage) => void)[] = [
   addTokenEndpoints,
   addSignInEndpoints,
@@ -40,7 +39,6 @@ const ENDPOINTS: readonly ((router: Router, stage: Stage) => void)[] = [
   addAdminEndpoints,
   addFaultEndpoints,
   addSiteEndpoints,
-  addPageEndpoints,
 ];
 
 /**

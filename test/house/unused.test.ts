@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 const ROOT = join(import.meta.dirname, '../..');
 
 /** Members that only tests use. */
-const OFFERED = ['Stage.isDeliveryIdle'];
+const OFFERED = ['Stage.isDeliveryIdle', 'ValueLedger.onRecord'];
 
 /**
  * Returns class members that occur in the source only where they are declared. Only names are compared, so a member

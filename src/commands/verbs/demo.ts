@@ -43,7 +43,7 @@ export function define(program: Command): void {
       new Option('--seconds <n>', `duration of the demo (${MIN_SECONDS} to ${MAX_SECONDS})`).default('60', '60 s'),
     )
     .option('--stay', 'keep sandbox and agent running after the demo, until Ctrl-C')
-    .option('--open', 'open the two pages in a browser, if this session has a desktop')
+    .option('--open', 'open the page in a browser, if this session has a desktop')
     .action(async ({ seconds, stay = false, open = false }: Flags) => {
       process.exitCode = await runDemo(secondsOf(seconds), { stay, open });
     });
@@ -98,10 +98,10 @@ async function runDemo(seconds: number, { stay, open }: Required<Omit<Flags, 'se
     await sandbox.start();
     const { backfillValuesPerSecond } = timetable;
     writeAgentFiles(place, { platformUrl: sandbox.url, webhookPort: await freePort(), backfillValuesPerSecond });
-    const pages = [`http://127.0.0.1:${ops.port}/#token=${ops.token}`, `${sandbox.url}/sandbox/`];
-    stage.print(`  Gateway page   ${pages[0]}\n  Platform page  ${pages[1]}\n`);
+    const page = `http://127.0.0.1:${ops.port}/#token=${ops.token}`;
+    stage.print(`  Gateway page   ${page}\n`);
     const { signal } = over;
-    if (open) void openWhenReady(agent, pages, clock, signal);
+    if (open) void openWhenReady(agent, page, clock, signal);
     const parts = { stage, sandbox, agent, pusher, plant, watch, place, clock, timetable, startedMs, signal };
     const story = new Story(parts);
     await story.play().catch((error: unknown) => {
@@ -127,16 +127,11 @@ async function runDemo(seconds: number, { stay, open }: Required<Omit<Flags, 'se
   return problems.length === 0 ? 0 : 1;
 }
 
-/** Opens the pages once the agent is listening. */
-async function openWhenReady(
-  agent: AgentChild,
-  pages: readonly string[],
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<void> {
+/** Opens the page once the agent is listening. */
+async function openWhenReady(agent: AgentChild, page: string, clock: Clock, signal: AbortSignal): Promise<void> {
   while (!signal.aborted && !(await agent.isReady())) await clock.sleep(READY_POLL_MS);
   if (signal.aborted || !hasBrowser(process.env)) return;
-  for (const page of pages) await openBrowser(new URL(page));
+  await openBrowser(new URL(page));
 }
 
 interface Staying {

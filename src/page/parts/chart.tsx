@@ -1,14 +1,11 @@
-import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 
 export interface ChartLine {
   label: string;
   /** Custom CSS property with a colour for light and dark mode. */
-  colour: '--line-1' | '--line-2' | '--line-3' | '--bad' | '--wait';
+  colour: '--line-1' | '--line-2' | '--line-3';
   text(value: number): string;
-
-  isDashed?: boolean;
 }
 
 export interface ChartProps {
@@ -25,21 +22,6 @@ export interface ChartProps {
   /** Pairs of columns with a filled area between them. */
   bands?: readonly (readonly [number, number])[];
   height?: number;
-  /** Range of the value axis, from the minimum and maximum of the values. */
-  range?(low: number | null, high: number | null): readonly [number, number];
-  /** Called with the drawing area after each redraw. */
-  framed?(frame: ChartFrame): void;
-  /** Elements drawn over the chart. */
-  children?: ComponentChildren;
-}
-
-/** Drawing area in CSS pixels relative to the chart, and the range of its value axis. */
-export interface ChartFrame {
-  left: number;
-  top: number;
-  width: number;
-  height: number;
-  range: readonly [number, number];
 }
 
 /** Lines over time; the caption contains the latest values. */
@@ -76,8 +58,8 @@ export function Chart(props: ChartProps) {
         <strong>{props.title}</strong>
         {props.lines.map((line, at) => (
           <span key={line.label}>
-            <i class={`swatch ${line.colour.slice(2)}${line.isDashed ? ' dashed' : ''}`} aria-hidden="true" />{' '}
-            {line.label} {lastText(line, props.columns[at + 1])}
+            <i class={`swatch ${line.colour.slice(2)}`} aria-hidden="true" /> {line.label}{' '}
+            {lastText(line, props.columns[at + 1])}
           </span>
         ))}
         {props.shadedLabel && (props.shaded?.length ?? 0) > 0 && (
@@ -88,7 +70,6 @@ export function Chart(props: ChartProps) {
       </figcaption>
       <div class="plot">
         <div ref={place} role="img" aria-label={`${props.title}, time series chart`} />
-        {props.children}
       </div>
     </figure>
   );
@@ -114,7 +95,7 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
     height,
     cursor: { y: false, drag: { x: false, y: false } },
     legend: { show: false },
-    scales: { x: { time: true }, y: { range: (_, low, high) => [...(now.current.range ?? rangeOf)(low, high)] } },
+    scales: { x: { time: true }, y: { range: (_, low, high) => rangeOf(low, high) } },
     axes: [
       { ...axis, size: 28, values: (_, seconds) => timesOf(seconds) },
       { ...axis, size: 64, values: (_, values) => values.map((value) => lines[0]!.text(value)) },
@@ -126,12 +107,10 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
         stroke: colour(line.colour),
         width: 2,
         points: { show: false },
-        ...(line.isDashed ? { dash: [6, 5] } : {}),
       })),
     ],
     bands: bands.map((band) => ({ series: [...band] as [number, number], fill: `${colour(lines[0]!.colour)}33` })),
     hooks: {
-      draw: [(drawn) => now.current.framed?.(frameOf(drawn))],
       drawClear: [
         (drawn) => {
           const { left, top, width, height: deep } = drawn.bbox;
@@ -144,18 +123,6 @@ function optionsOf(now: { current: ChartProps }, element: HTMLElement): uPlot.Op
         },
       ],
     },
-  };
-}
-
-function frameOf({ bbox, scales }: uPlot): ChartFrame {
-  const { min = 0, max = 1 } = scales.y ?? {};
-  const pixels = (length: number) => length / devicePixelRatio;
-  return {
-    left: pixels(bbox.left),
-    top: pixels(bbox.top),
-    width: pixels(bbox.width),
-    height: pixels(bbox.height),
-    range: [min, max],
   };
 }
 

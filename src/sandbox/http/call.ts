@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { codeOf } from '../../base/errors.ts';
@@ -33,8 +33,6 @@ export interface Answer {
   /** Text that is sent instead of `body`, with the content type from `headers`. */
   text?: string;
   headers?: Record<string, string>;
-  /** Writes the complete response. If set, all other members are ignored. */
-  write?(request: IncomingMessage, response: ServerResponse): void | Promise<void>;
   /** Summary for the request log: "3 values of 2 keys for FT-101". */
   story?: string;
 }

@@ -10,9 +10,6 @@ import { errorBody, Refusal, refusal } from './refusal.ts';
 import type { RequestEntry } from './request-log.ts';
 import type { Router } from './router.ts';
 
-/** Path of the page's event stream. */
-const STREAM_PATH = '/sandbox/live';
-
 /** Thrown instead of a response if the connection must be closed. */
 const BROKEN = Symbol('broken');
 
@@ -76,8 +73,6 @@ export class RequestHandler {
     entry.id = requests.nextId;
     if (answer === BROKEN) {
       request.socket.destroy();
-    } else if (answer.write) {
-      await answer.write(request, response);
     } else {
       entry.status = answer.status;
       entry.story ??= answer.story;
@@ -262,7 +257,6 @@ function faultAnswer(
 function refuseForeignPages(request: IncomingMessage, isLoopback: boolean): void {
   const found = hostRefusal(request, { isLoopback, hosts: [], setting: '--listen' });
   const isRead = request.method === 'GET' || request.method === 'HEAD';
-  // A stream is not allowed, because it occupies a connection even if the page cannot read it.
-  if (found === undefined || (found.status === 403 && isRead && !request.url?.startsWith(STREAM_PATH))) return;
+  if (found === undefined || (found.status === 403 && isRead)) return;
   throw refusal(found.status, 'requests of other origins are not allowed');
 }

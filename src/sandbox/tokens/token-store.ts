@@ -181,15 +181,10 @@ export class TokenStore {
     return [...this.#access.values()].map((token) => viewOf(token, nowMs));
   }
 
-  /** Returns the number of valid access tokens, and the latest `max` of them. */
-  alive(max: number): { alive: number; last: TokenView[] } {
+  counts(): { issued: number; revoked: number; alive: number } {
     const nowMs = this.#clock.wallMs();
     const alive = [...this.#access.values()].filter(({ revoked, expiresMs }) => !revoked && expiresMs > nowMs);
-    return { alive: alive.length, last: (max === 0 ? [] : alive.slice(-max)).map((token) => viewOf(token, nowMs)) };
-  }
-
-  counts(): { issued: number; revoked: number; alive: number } {
-    return { issued: this.#issued, revoked: this.#revoked, alive: this.alive(0).alive };
+    return { issued: this.#issued, revoked: this.#revoked, alive: alive.length };
   }
 
   /**

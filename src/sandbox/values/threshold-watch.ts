@@ -15,13 +15,7 @@ export type NewThreshold = Partial<Threshold> &
     instrumentation?: number;
   };
 
-export type NamedThreshold = Threshold & { name: string };
-
-/** Unit conversion: `value * scale + shift`. */
-export interface Scaling {
-  scale: number;
-  shift: number;
-}
+type NamedThreshold = Threshold & { name: string };
 
 /** Returns a threshold with defaults for omitted members. */
 export function wholeThreshold({ instrumentation, ...rest }: NewThreshold, newId: () => number): NamedThreshold {
@@ -68,29 +62,6 @@ export class ThresholdWatch {
       }
     }
     return found;
-  }
-
-  /**
-   * Returns the thresholds of a series, each with the conversion from `unit` to the threshold's unit. The conversion is
-   * undefined if the units are not convertible.
-   */
-  on(
-    asset: number,
-    key: string,
-    unit: string | undefined,
-  ): { threshold: NamedThreshold; scaling: Scaling | undefined }[] {
-    const from = unit === undefined ? undefined : this.#site.unitByCode(unit);
-    return this.#site.all('thresholds').flatMap((threshold) => {
-      if (this.#instrumentationFor(threshold, asset) === undefined) return [];
-      if (threshold.key !== undefined && threshold.key.toLowerCase() !== key) return [];
-      // Units differ by a factor and an offset, which can be determined from two values.
-      const [zero, one] = [0, 1].map((value) => {
-        const inUnit = this.#inThresholdUnit(value, from, threshold);
-        return inUnit === 'incomparable' ? Number.NaN : (inUnit ?? value);
-      }) as [number, number];
-      const named = wholeThreshold(threshold, () => threshold.id);
-      return [{ threshold: named, scaling: Number.isNaN(zero) ? undefined : { scale: one - zero, shift: zero } }];
-    });
   }
 
   /** Sets a threshold and returns its ID. Replaces and resets a threshold with the same ID. */
