@@ -68,18 +68,17 @@ export class BrokerEvents {
   subscribe(): void {
     const { from, brokers, settings } = this.#options;
     const { broker: name, topic } = from;
-    const mqtt = brokers.get(name);
-    const nats = brokers.nats(name);
-    if ((mqtt ?? nats) === this.#subscribed?.at) return;
+    const broker = brokers.get(name);
+    if (broker === this.#subscribed?.at) return;
     this.#subscribed?.end();
     this.#subscribed = undefined;
-    if (mqtt) {
-      const end = mqtt.subscribe([topic], ({ payload, headers }) =>
+    if (broker?.kind === 'mqtt') {
+      const end = broker.subscribe([topic], ({ payload, headers }) =>
         this.#intake.receive(payload, (header) => headers?.get(header)),
       );
-      this.#subscribed = { at: mqtt, end };
-    } else if (nats) {
-      const end = nats.pull({
+      this.#subscribed = { at: broker, end };
+    } else if (broker?.kind === 'nats') {
+      const end = broker.pull({
         stream: undefined,
         durable: gatewayName(settings.stateDir, `${name} events`),
         ordered: false,
@@ -87,7 +86,7 @@ export class BrokerEvents {
         handler: ({ data, headers }) =>
           this.#intake.receive(data, (name) => headers?.get(name, 'insensitive') || undefined),
       });
-      this.#subscribed = { at: nats, end };
+      this.#subscribed = { at: broker, end };
     }
   }
 }

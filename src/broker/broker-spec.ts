@@ -70,3 +70,13 @@ export interface NatsSpec extends ConnectionSpec {
   /** Default for values. */
   availability?: Availability;
 }
+
+/** Default ports by protocol. */
+export const MQTT_PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
+export const NATS_PORTS: Readonly<Record<string, number>> = { 'nats:': 4222, 'tls:': 4222 };
+
+/** Returns the host and port of an address. The URL contains the brackets of an IPv6 address, and no default port. */
+export function placeOf(url: string | URL, ports = MQTT_PORTS): { host: string; port: number } {
+  const { protocol, hostname, port } = new URL(url);
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || ports[protocol]) };
+}

@@ -10,13 +10,12 @@
  */
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
-import { BrokerClient, type BrokerOptions, type BrokerState, type Publishing, STEADY_MS } from './broker-client.ts';
+import { BrokerClient, type BrokerState, type Publishing, STEADY_MS } from './broker-client.ts';
 import { BrokerError, brokerTooLarge, notAcknowledged } from './broker-error.ts';
-import type { BrokerSpec } from './broker-spec.ts';
+import { type BrokerSpec, placeOf } from './broker-spec.ts';
 import { Connection, type Message, RECEIVE_MAXIMUM, type Receiver, type Subscription } from './connection.ts';
 import { readCredentials } from './credentials.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
-import { hostAndPortOf, readBrokerAddress } from './transport.ts';
 
 /** Handles a message. Resolves when the message is stored or can be discarded. Rejects if it must be redelivered. */
 export type MessageHandler = (message: Message) => Promise<void>;
@@ -64,7 +63,6 @@ const MAX_KNOWN_TOPICS = 4_000;
 
 export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly kind = 'mqtt';
-  readonly #address: URL;
   readonly #subscribers = new Set<Subscriber>();
   /** Handlers by topic of recent messages, because matching hundreds of wildcard filters takes longer than a message. */
   readonly #handlers = new Map<string, readonly MessageHandler[]>();
@@ -96,14 +94,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Latest connection on which the presence was announced. */
   #announcedOn: Connection | undefined;
 
-  /** Throws `broker.address`. */
-  constructor(options: BrokerOptions) {
-    super(options);
-    this.#address = readBrokerAddress(options.name, options.spec.url);
-  }
-
   protected get place(): string {
-    const { host, port } = hostAndPortOf(this.#address);
+    const { host, port } = placeOf(this.options.spec.url);
     return `${host} port ${port}`;
   }
 
@@ -199,7 +191,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.certificateEndsMs = earlierMs(endsMs, serverEndsMs);
     });
     const parts = {
-      address: this.#address,
+      address: new URL(spec.url),
       credentials,
       clientId: spec.clientId ?? clientId,
       sessionExpiryMs: spec.sessionExpiryMs,

@@ -53,16 +53,8 @@ export class Brokers {
     await Promise.all([...this.#brokers.values()].map(({ broker }) => broker.stop(budgetMs)));
   }
 
-  /** Returns an MQTT broker. */
-  get(name: string): Broker | undefined {
-    const broker = this.#brokers.get(name)?.broker;
-    return broker?.kind === 'mqtt' ? broker : undefined;
-  }
-
-  /** Returns a NATS broker. */
-  nats(name: string): NatsBroker | undefined {
-    const broker = this.#brokers.get(name)?.broker;
-    return broker?.kind === 'nats' ? broker : undefined;
+  get(name: string): Broker | NatsBroker | undefined {
+    return this.#brokers.get(name)?.broker;
   }
 
   /**
@@ -87,7 +79,7 @@ export class Brokers {
    * client's `publish`.
    */
   async publish(name: string, topic: string, payload: string | Uint8Array, options: Publishing = {}): Promise<void> {
-    const broker = this.#brokers.get(name)?.broker;
+    const broker = this.get(name);
     if (broker) return await broker.publish(topic, payload, options);
     const hint = 'Set "to" in "publish: { to: … }" to an MQTT or NATS source in tags.yaml.';
     throw new BrokerError(`unknown broker ${name}`, { code: 'broker.unknown', hint });

@@ -2,7 +2,7 @@ import { type EventEmitter, once } from 'node:events';
 import { connect as connectTcp, isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
-import { BrokerError } from './broker-error.ts';
+import { placeOf } from './broker-spec.ts';
 import type { Credentials } from './credentials.ts';
 import { MAX_PACKET_BYTES } from './limits.ts';
 
@@ -21,7 +21,7 @@ export async function openTransport(
   signal.throwIfAborted();
   const { protocol } = address;
   const isPlain = protocol === 'mqtt:' || protocol === 'ws:';
-  const { host, port } = hostAndPortOf(address);
+  const { host, port } = placeOf(address);
   const own = { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
   const servername = isIP(host) === 0 ? { servername: host } : {};
   const tls = { ...own, ...servername, ...(checkServerIdentity && { checkServerIdentity }) };
@@ -54,24 +54,4 @@ async function opened(stream: Duplex, emitter: EventEmitter, event: string, sign
     stream.destroy();
     throw signal.aborted ? signal.reason : error;
   }
-}
-
-const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
-
-/** The URL contains the brackets of an IPv6 address, and no default port. */
-export function hostAndPortOf({ hostname, port, protocol }: URL): { host: string; port: number } {
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port) || PORTS[protocol]! };
-}
-
-/**
- * Parses `mqtt://user:password@host:1883`, `mqtts://` for TLS, `ws://host/path` or `wss://`. Throws `broker.address`,
- * which omits the address because it may contain a password.
- */
-export function readBrokerAddress(name: string, url: string): URL {
-  const address = URL.parse(url);
-  if (address && Object.hasOwn(PORTS, address.protocol) && address.hostname !== '') return address;
-  throw new BrokerError(`invalid address for the broker ${name}`, {
-    code: 'broker.address',
-    hint: 'Use mqtt://host:1883, mqtts://host:8883, ws://host/path or wss://host/path.',
-  });
 }

@@ -35,7 +35,7 @@ import {
   retryable,
   streamNotFound,
 } from '../broker-error.ts';
-import type { NatsSpec } from '../broker-spec.ts';
+import { NATS_PORTS, type NatsSpec, placeOf } from '../broker-spec.ts';
 import { readCredentials } from '../credentials.ts';
 import { type ExceededBound, MAX_PACKET_BYTES } from '../limits.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../topic-filters.ts';
@@ -173,10 +173,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   }
 
   protected get place(): string {
-    return this.options.spec.servers
-      .map((server) => new URL(server))
-      .map(({ hostname, port }) => `${hostname} port ${port || '4222'}`)
-      .join(', ');
+    const places = this.options.spec.servers.map((server) => placeOf(server, NATS_PORTS));
+    return places.map(({ host, port }) => `${host} port ${port}`).join(', ');
   }
 
   protected versionOf({ info }: NatsConnection): string {

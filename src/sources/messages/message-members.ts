@@ -1,7 +1,6 @@
 /** Members of tags.yaml shared by message-based source kinds, their parsers, and writes by message. */
 import { readDuration } from '../../base/quantity.ts';
-import type { Availability, BrokerSpec, ConnectionSpec } from '../../broker/broker-spec.ts';
-import type { Brokers } from '../../broker/brokers.ts';
+import { type Availability, type BrokerSpec, type ConnectionSpec, MQTT_PORTS } from '../../broker/broker-spec.ts';
 import { MAX_TOPIC_BYTES } from '../../broker/limits.ts';
 import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
@@ -12,7 +11,6 @@ import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import type { TimeUnit } from '../intake/times.ts';
 import type { MessageValue } from './payload.ts';
 
-const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 const POINTER = { type: 'string', pattern: '^(/.*)?$', title: 'a JSON pointer' };
 const FILE = { type: 'string', minLength: 1, maxLength: 1024, title: 'a file' };
 const PAYLOAD = {
@@ -118,12 +116,6 @@ export const MESSAGE_MEMBERS = {
   },
 };
 
-/** Returns the host and port of an address. */
-export function placeOf(url: string, ports: Readonly<Record<string, number>> = PORTS): { host: string; port: number } {
-  const { protocol, hostname, port } = new URL(url);
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || ports[protocol]) };
-}
-
 /**
  * Parses the credentials of a source and checks its addresses, whose protocols are the keys of `ports`. Returns
  * `undefined` after reporting a problem.
@@ -132,7 +124,7 @@ export function readConnection(
   member: string,
   raw: Members,
   report: MemberReport,
-  { addresses = [String(raw[member])], ports = PORTS } = {},
+  { addresses = [String(raw[member])], ports = MQTT_PORTS } = {},
 ): ConnectionSpec | undefined {
   const wrong = addresses.map((address) => wrongAddress(address, ports)).find((reason) => reason !== undefined);
   if (wrong !== undefined) {
@@ -314,15 +306,4 @@ export function messageWriting<SourceSpec>(
     targetsOf: (source, { writeTo }) =>
       placesOf(source).map(({ host, port }) => `${host.toLowerCase()} ${port} ${writeTo}`),
   };
-}
-
-/** Publishes the number as text. Resolves when the broker has accepted the message. */
-export async function publishValue(
-  { brokers, source }: { brokers: Pick<Brokers, 'publish'>; source: { name: string } },
-  { writeTo }: MessageValue,
-  raw: number,
-  guard: () => void,
-  signal: AbortSignal,
-): Promise<void> {
-  await brokers.publish(source.name, writeTo!, String(raw), { signal, beforeSend: guard });
 }

@@ -1,4 +1,5 @@
-import type { BrokerSpec } from '../../broker/broker-spec.ts';
+import type { Broker } from '../../broker/broker.ts';
+import { type BrokerSpec, placeOf } from '../../broker/broker-spec.ts';
 import { MQTT_TOPICS } from '../../broker/topic-filters.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
@@ -10,7 +11,6 @@ import {
   hasOwnTime,
   MESSAGE_MEMBERS,
   messageWriting,
-  placeOf,
   placeText,
   readBroker,
   readMessageMembers,
@@ -81,7 +81,7 @@ export const MQTT: SourceKind<BrokerSpec, MessageValue> = {
   },
   async *scan({ source, brokers, clock, signal }, what, waitMs) {
     const { scanMessages } = await import('../messages/scan.ts');
-    const broker = brokers.get(source.name)!;
+    const broker = brokers.get(source.name) as Broker;
     yield* scanMessages({ broker, what, waitMs, clock, signal });
   },
 };

@@ -3,7 +3,7 @@ import { type Broker, READ_ACCESS, type SubscribeOptions } from '../../broker/br
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from '../../broker/topic-filters.ts';
-import { hasOwnTime, publishValue } from '../messages/message-members.ts';
+import { hasOwnTime } from '../messages/message-members.ts';
 import { MessageReader } from '../messages/message-reader.ts';
 import type { MessageValue } from '../messages/payload.ts';
 import { deniedText, planFilters } from '../messages/topic-plan.ts';
@@ -46,7 +46,7 @@ export class MqttSource implements RunningSource {
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
     const { source, brokers, gate, points, isTest, status } = context;
     this.#context = context;
-    this.#broker = brokers.get(source.name)!;
+    this.#broker = brokers.get(source.name) as Broker;
     status.broker = this.#broker;
     this.#notes = notes;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
@@ -91,8 +91,9 @@ export class MqttSource implements RunningSource {
     this.#unsubscribeAvailability();
   }
 
-  write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
-    return publishValue(this.#context, spec as MessageValue, ...rest);
+  /** Publishes the number as text. Resolves when the broker has accepted the message. */
+  write({ spec }: Point, raw: number, beforeSend: () => void, signal: AbortSignal): Promise<void> {
+    return this.#broker.publish((spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
   }
 
   /** Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session. */

@@ -1,5 +1,5 @@
 import { readDuration } from '../../base/quantity.ts';
-import type { NatsSpec } from '../../broker/broker-spec.ts';
+import { NATS_PORTS, type NatsSpec, placeOf } from '../../broker/broker-spec.ts';
 import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
@@ -11,7 +11,6 @@ import {
   CONNECTION_MEMBERS,
   MESSAGE_MEMBERS,
   messageWriting,
-  placeOf,
   placeText,
   readAvailability,
   readConnection,
@@ -20,7 +19,6 @@ import {
 import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
 
-const PORTS = { 'nats:': 4222, 'tls:': 4222 };
 const NAME = { type: 'string', pattern: '^[^\\s.*>/\\\\]{1,128}$' };
 
 /** A NATS stream: `line: { nats: "nats://127.0.0.1:4222", stream: PLANT, durable: gateways }`. */
@@ -86,11 +84,11 @@ export const NATS: SourceKind<NatsSpec, MessageValue> = {
   needs: { member: 'subject', example: 'subject: plant.ft101' },
   readSource,
   readValue,
-  writing: messageWriting(NATS_SUBJECTS, ({ servers }) => servers.map((server) => placeOf(server, PORTS))),
+  writing: messageWriting(NATS_SUBJECTS, ({ servers }) => servers.map((server) => placeOf(server, NATS_PORTS))),
   groupOf: ({ durable }) => durable,
   // Messages without a timestamp get the time at which the stream stored them.
   hasTime: () => true,
-  placeOf: ({ servers: [first] }) => placeOf(first!, PORTS),
+  placeOf: ({ servers: [first] }) => placeOf(first!, NATS_PORTS),
   addressOf: (_, value) => placeText(value),
   async open(context) {
     const { NatsSource } = await import('./nats-source.ts');
@@ -102,7 +100,7 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
   const servers = String(raw.nats)
     .split(',')
     .map((server) => server.trim());
-  const connection = readConnection('nats', raw, report, { addresses: servers, ports: PORTS });
+  const connection = readConnection('nats', raw, report, { addresses: servers, ports: NATS_PORTS });
   if (connection === undefined) return undefined;
   const ackWait = readDuration(String(raw.ack_wait ?? '30s'));
   if (!('value' in ackWait) || ackWait.value < 1_000) {

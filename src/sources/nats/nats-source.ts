@@ -1,10 +1,9 @@
 import type { JsMsg } from '@nats-io/jetstream';
-import { SourceStopped, TagferryError } from '../../base/errors.ts';
+import { SourceStopped } from '../../base/errors.ts';
 import type { NatsSpec } from '../../broker/broker-spec.ts';
 import type { NatsBroker } from '../../broker/nats/nats-broker.ts';
 import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { isTrusted, StreamTimes } from '../intake/stamps.ts';
-import { publishValue } from '../messages/message-members.ts';
 import { MessageReader } from '../messages/message-reader.ts';
 import type { MessageValue } from '../messages/payload.ts';
 import { planFilters } from '../messages/topic-plan.ts';
@@ -26,14 +25,11 @@ export class NatsSource implements RunningSource {
   #end: () => void = () => {};
   #isStopped = false;
 
-  /** Throws for an unknown broker. */
   constructor(context: Context) {
-    const { source, brokers } = context;
-    const broker = brokers.nats(source.name);
-    if (!broker) throw new TagferryError(`unknown broker ${source.name}`, { code: 'broker.unknown' });
+    const { source, brokers, status } = context;
     this.#context = context;
-    this.#broker = broker;
-    context.status.broker = broker;
+    this.#broker = brokers.get(source.name) as NatsBroker;
+    status.broker = this.#broker;
     this.#reader = new MessageReader(context, NATS_SUBJECTS);
   }
 
@@ -58,8 +54,9 @@ export class NatsSource implements RunningSource {
     this.#context.gate.commitSoon();
   }
 
-  write({ spec }: Point, ...rest: [raw: number, guard: () => void, signal: AbortSignal]): Promise<void> {
-    return publishValue(this.#context, spec as MessageValue, ...rest);
+  /** Publishes the number as text. Resolves when the server has accepted the message. */
+  write({ spec }: Point, raw: number, beforeSend: () => void, signal: AbortSignal): Promise<void> {
+    return this.#broker.publish((spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
   }
 
   #receive(message: JsMsg): Promise<void> {

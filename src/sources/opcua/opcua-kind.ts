@@ -1,10 +1,10 @@
 import { readDuration } from '../../base/quantity.ts';
-import type { ConnectionSpec } from '../../broker/broker-spec.ts';
+import { type ConnectionSpec, placeOf } from '../../broker/broker-spec.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
-import { CONNECTION_MEMBERS, placeOf, readConnection } from '../messages/message-members.ts';
+import { CONNECTION_MEMBERS, readConnection } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import {
   inspectServer,

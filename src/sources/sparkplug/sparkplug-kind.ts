@@ -1,5 +1,7 @@
+import type { Broker } from '../../broker/broker.ts';
+import { placeOf } from '../../broker/broker-spec.ts';
 import type { Members } from '../../config/source-kinds.ts';
-import { BROKER_MEMBERS, placeOf, readBroker } from '../messages/message-members.ts';
+import { BROKER_MEMBERS, readBroker } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import type { SparkplugSpec, SparkplugValue } from './sparkplug-spec.ts';
 
@@ -80,7 +82,7 @@ export const SPARKPLUG: SourceKind<SparkplugSpec, SparkplugValue> = {
   },
   async *scan({ source, brokers, clock, signal }, what, waitMs) {
     const { scanSparkplug } = await import('./scan.ts');
-    const broker = brokers.get(source.name)!;
+    const broker = brokers.get(source.name) as Broker;
     yield* scanSparkplug({ broker, spec: source.spec, what, waitMs, clock, signal });
   },
 };

@@ -65,7 +65,7 @@ export class SparkplugSource implements RunningSource {
   constructor(context: Context) {
     const { source, brokers, points, log, clock, status } = context;
     this.#context = context;
-    this.#broker = brokers.get(source.name)!;
+    this.#broker = brokers.get(source.name) as Broker;
     status.broker = this.#broker;
     const byNode = [...Map.groupBy(points, ({ spec }) => nodeNameOf(spec.metric))];
     this.#points = new Map(

@@ -241,7 +241,7 @@ describe('NATS device that announces that it is offline', () => {
 tags: { T: { asset: 1, values: { t: { from: plant, subject: "p.>", availability: p.state } } } }
 `;
     await open(text, () => ({
-      nats: () => ({ pull: (options: typeof pulled) => (pulled = options), state: () => ({}) }),
+      get: () => ({ pull: (options: typeof pulled) => (pulled = options), state: () => ({}) }),
     }));
     // Filters of a consumer must not overlap.
     expect(pulled?.subjects).toEqual(['p.>']);

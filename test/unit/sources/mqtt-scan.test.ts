@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
+import type { Broker } from '../../../src/broker/broker.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { scanMessages } from '../../../src/sources/messages/scan.ts';
 import type { ScannedValue } from '../../../src/sources/source-kind.ts';
@@ -26,7 +27,7 @@ async function scan(what: readonly string[], waitMs: number): Promise<ScannedVal
   const spec = { url: `mqtt://127.0.0.1:${port}`, version: 5, qos: 1, sessionExpiryMs: 60_000 } as const;
   const brokers = new Brokers({ clientId: () => 'gw', clock: systemClock, logger: silentLogger() });
   await brokers.set([{ name: 'plant', spec }]);
-  const broker = (await brokers.inspection('plant')).get('plant')!;
+  const broker = (await brokers.inspection('plant')).get('plant') as Broker;
   const found: ScannedValue[] = [];
   const { signal } = new AbortController();
   for await (const step of scanMessages({ broker, what, waitMs, clock: systemClock, signal })) {

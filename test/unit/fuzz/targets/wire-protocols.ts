@@ -5,7 +5,6 @@ import { Redactor } from '../../../../src/base/redactor.ts';
 import { Connection, type Message } from '../../../../src/broker/connection.ts';
 import { openNats } from '../../../../src/broker/nats/nats-broker.ts';
 import { commonSubject, covers, NATS_SUBJECTS } from '../../../../src/broker/topic-filters.ts';
-import { readBrokerAddress } from '../../../../src/broker/transport.ts';
 import { eachReaderLine } from '../../../../src/sources/opcua/reader-process.ts';
 import { ManualClock } from '../../doubles/manual-clock.ts';
 import { demand, demandSame, type FuzzTarget } from '../target.ts';
@@ -52,7 +51,7 @@ const mqttWire: FuzzTarget = {
     const taken: Message[] = [];
     const connection = await Connection.open(
       {
-        address: readBrokerAddress('fuzz', `mqtt://127.0.0.1:${port}`),
+        address: new URL(`mqtt://127.0.0.1:${port}`),
         credentials: {},
         clientId: 'fuzz',
         version: 5,
