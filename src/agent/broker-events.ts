@@ -73,8 +73,8 @@ export class BrokerEvents {
     this.#subscribed?.end();
     this.#subscribed = undefined;
     if (broker?.kind === 'mqtt') {
-      const end = broker.subscribe([topic], ({ payload, headers }) =>
-        this.#intake.receive(payload, (header) => headers?.get(header)),
+      const end = broker.subscribe([topic], ({ topic: found, payload, headers }) =>
+        found === topic ? this.#intake.receive(payload, (header) => headers?.get(header)) : undefined,
       );
       this.#subscribed = { at: broker, end };
     } else if (broker?.kind === 'nats') {

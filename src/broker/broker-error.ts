@@ -24,6 +24,9 @@ export const malformed = (what: string) => retryable('broker.malformed', `the br
 export const brokerTooLarge = (name: string, cause?: unknown) =>
   new BrokerError(`the message exceeds the size limit of the broker ${name}`, { code: 'broker.too_large', cause });
 
+/** Hint for a rejected subscription. */
+export const READ_ACCESS = 'Grant this client read access to the topic on the broker.';
+
 export const notAcknowledged = (name: string, cause: unknown) =>
   retryable('broker.publish', `the broker ${name} did not acknowledge a message`, undefined, cause);
 

@@ -11,21 +11,26 @@
 import { earlierMs, identityCheckWithExpiry } from '../base/certificates.ts';
 import { codeOf } from '../base/errors.ts';
 import { BrokerClient, type BrokerState, type Publishing, STEADY_MS } from './broker-client.ts';
-import { BrokerError, brokerTooLarge, notAcknowledged } from './broker-error.ts';
+import { BrokerError, brokerTooLarge, notAcknowledged, READ_ACCESS } from './broker-error.ts';
 import { type BrokerSpec, placeOf } from './broker-spec.ts';
 import { Connection, type Message, RECEIVE_MAXIMUM, type Receiver, type Subscription } from './connection.ts';
 import { readCredentials } from './credentials.ts';
-import { covers, hasWildcard, MQTT_TOPICS } from './topic-filters.ts';
 
-/** Handles a message. Resolves when the message is stored or can be discarded. Rejects if it must be redelivered. */
-export type MessageHandler = (message: Message) => Promise<void>;
+/**
+ * Handles a message of any subscriber. Returns `undefined` if the topic is not one of its own. Otherwise, resolves when
+ * the message is stored or can be discarded, and rejects if the message must be redelivered.
+ */
+export type MessageHandler = (message: Message) => Promise<void> | undefined;
 
 export interface SubscribeOptions {
   qos?: 0 | 1 | 2;
   /** Group of clients that share the messages of this subscription. */
   share?: string | undefined;
-  /** Whether retained messages are sent again on each connection and for each new subscriber. */
-  resendsRetained?: boolean;
+  /**
+   * Further topics, which are not shared and precede the filters. Their retained messages are sent again on each
+   * connection and for each new subscriber.
+   */
+  stateTopics?: readonly string[];
   /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
   /** Called when the broker accepts or rejects a filter. */
@@ -38,9 +43,7 @@ interface Subscriber extends SubscribeOptions {
   handler: MessageHandler;
   /** Filters by the name in the SUBSCRIBE packet, which begins with `$share/` for a shared subscription. */
   filters: ReadonlyMap<string, string>;
-  /** Topics without wildcards, so that thousands of them require only one lookup. */
-  topics: ReadonlySet<string>;
-  wildcards: readonly string[];
+  states: ReadonlySet<string>;
 }
 
 const PRESENCE_MS = 500;
@@ -50,7 +53,8 @@ const RETRY_MS = 1_000;
 const CLOSED_BY_BROKER: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'broker.ended', 'ECONNRESET']);
 /** Maximum number of filters per packet. Some brokers accept no more than eight. */
 const MAX_TOGETHER = 8;
-export const READ_ACCESS = 'Grant this client read access to the topic on the broker.';
+/** Number of connections that the broker closes in response to a filter before the filter is skipped. */
+const MAX_CLOSURES = 2;
 
 /** Message that waits for the next retry of its topic. `arrival`: its number in order of arrival. */
 interface RejectedMessage {
@@ -58,14 +62,9 @@ interface RejectedMessage {
   retry: () => void;
 }
 
-/** Maximum number of topics whose handlers are kept, which requires up to 4 MB. */
-const MAX_KNOWN_TOPICS = 4_000;
-
 export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly kind = 'mqtt';
   readonly #subscribers = new Set<Subscriber>();
-  /** Handlers by topic of recent messages, because matching hundreds of wildcard filters takes longer than a message. */
-  readonly #handlers = new Map<string, readonly MessageHandler[]>();
   /** Filters that were requested on the current connection, with their QoS. */
   readonly #requested = new Map<string, 0 | 1 | 2>();
   /** Filters in the broker session. Filters without a subscriber are removed from the session. */
@@ -74,18 +73,13 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
-  #pendingFilters: readonly string[] = [];
   /**
-   * Some brokers close the connection on a SUBSCRIBE for a topic that this client is not allowed to read, or do not
-   * respond. To find the topic, the next connection requests the filters one by one.
+   * Filters without a response to their latest request. Some brokers close the connection on a SUBSCRIBE for a topic
+   * that this client is not allowed to read, or do not respond. To find the topic, these filters are requested one by
+   * one on the next connection. The numbers count the connections that the broker closed during such a request.
    */
-  #requestsOneByOne = false;
-  /** Filter whose request made the broker close the latest connection. */
-  #suspect: string | undefined;
-  /**
-   * Filters whose request made the broker close two consecutive connections, or had no response. These filters are
-   * requested again after a steady connection.
-   */
+  readonly #unanswered = new Map<string, number>();
+  /** Filters that were found in this way. They are requested again after a steady connection. */
   readonly #forbidden = new Set<string>();
   /** Rejected messages and those that wait behind them, by topic. */
   readonly #rejected = new Map<string, RejectedMessage[]>();
@@ -102,7 +96,6 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Ends the session, because otherwise the broker would store messages that are never fetched. */
   override async leave(): Promise<void> {
     this.#subscribers.clear();
-    this.#handlers.clear();
     this.#settleSoon();
     await this.#settling;
     await this.stop();
@@ -122,27 +115,25 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
    * turn are combined.
    */
   subscribe(filters: readonly string[], handler: MessageHandler, options: SubscribeOptions = {}): () => void {
-    const { share } = options;
-    const names = filters.map((filter) => (share === undefined ? filter : `$share/${share}/${filter}`));
-    const isWild = (filter: string) => hasWildcard(filter, MQTT_TOPICS);
-    const subscriber: Subscriber = {
+    const { share, stateTopics = [] } = options;
+    const named = filters.map(
+      (filter) => [share === undefined ? filter : `$share/${share}/${filter}`, filter] as const,
+    );
+    const subscriber = {
       ...options,
       handler,
-      filters: new Map(names.map((name, at) => [name, filters[at]!])),
-      topics: new Set(filters.filter((filter) => !isWild(filter))),
-      wildcards: filters.filter(isWild),
+      filters: new Map([...stateTopics.map((topic) => [topic, topic] as const), ...named]),
+      states: new Set(stateTopics),
     };
-    for (const name of names) {
+    for (const name of subscriber.filters.keys()) {
       // Request rejected filters again.
-      if (options.resendsRetained || !this.#granted.has(name)) this.#requested.delete(name);
+      if (subscriber.states.has(name) || !this.#granted.has(name)) this.#requested.delete(name);
       this.#forbidden.delete(name);
     }
     this.#subscribers.add(subscriber);
-    this.#handlers.clear();
     this.#settleSoon();
     return () => {
       this.#subscribers.delete(subscriber);
-      this.#handlers.clear();
       this.#settleSoon();
     };
   }
@@ -230,37 +221,18 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.#granted.clear();
     }
     this.#requested.clear();
-    this.#pendingFilters = [];
     this.#settleSoon();
     // Other clients may respond to the announcement immediately, so subscribe first.
     void this.#settling.then(() => this.#announce(connection, true));
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
     if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#forbidden.clear();
-    this.#findForbidden(CLOSED_BY_BROKER.has(codeOf(reason)));
     return reason;
   }
 
   protected async close(connection: Connection): Promise<void> {
     await Promise.race([this.#announce(connection, false), this.options.clock.sleep(PRESENCE_MS)]);
     await connection.close();
-  }
-
-  /** Finds the filter whose request makes the broker close the connection. */
-  #findForbidden(isClosedByBroker: boolean): void {
-    this.#requestsOneByOne ||= this.#pendingFilters.length > 0;
-    const suspect = isClosedByBroker && this.#pendingFilters.length === 1 ? this.#pendingFilters[0] : undefined;
-    if (suspect !== undefined && suspect === this.#suspect) {
-      this.#forbid(suspect);
-      // The next attempt can succeed without the filter.
-      this.attempt = 0;
-    }
-    this.#suspect = suspect;
-  }
-
-  #forbid(filter: string): void {
-    this.#forbidden.add(filter);
-    this.#reportPermission(filter, false);
   }
 
   /**
@@ -305,21 +277,13 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   }
 
   /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */
-  #deliver(message: Message): Promise<unknown> {
-    const handlers = this.#handlersOf(message.topic);
-    return handlers.length === 1 ? handlers[0]!(message) : Promise.all(handlers.map((handle) => handle(message)));
-  }
-
-  #handlersOf(topic: string): readonly MessageHandler[] {
-    const known = this.#handlers.get(topic);
-    if (known !== undefined) return known;
-    const wanted = [...this.#subscribers].filter(
-      ({ topics, wildcards }) => topics.has(topic) || wildcards.some((one) => covers(one, topic, MQTT_TOPICS)),
-    );
-    const handlers = wanted.map(({ handler }) => handler);
-    if (this.#handlers.size >= MAX_KNOWN_TOPICS) this.#handlers.clear();
-    this.#handlers.set(topic, handlers);
-    return handlers;
+  #deliver(message: Message): Promise<unknown> | undefined {
+    let handled: Promise<unknown> | undefined;
+    for (const { handler } of this.#subscribers) {
+      const one = handler(message);
+      handled = handled && one ? Promise.all([handled, one]) : (handled ?? one);
+    }
+    return handled;
   }
 
   /** Updates the session after all changes of this event loop turn. */
@@ -340,13 +304,13 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const { connection } = this;
     if (connection === undefined || this.stopping.signal.aborted) return;
     const wanted = new Map<string, Subscription>();
-    for (const { filters, qos = 1, resendsRetained = false } of this.#subscribers) {
+    for (const { filters, states, qos = 1 } of this.#subscribers) {
       for (const topic of filters.keys()) {
         const other = wanted.get(topic);
         wanted.set(topic, {
           topic,
           qos: Math.max(qos, other?.qos ?? 0) as 0 | 1 | 2,
-          resendsRetained: resendsRetained || other?.resendsRetained === true,
+          resendsRetained: states.has(topic) || other?.resendsRetained === true,
         });
       }
     }
@@ -355,9 +319,17 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
     const before = [...this.#granted].join();
-    if (this.#requestsOneByOne) this.#requestsOneByOne = !(await this.#requestEach(connection, added));
-    else await this.#requestTogether(connection, added);
-    this.#pendingFilters = [];
+    const isSuspect = ({ topic }: Subscription) => this.#unanswered.has(topic);
+    const suspects = added.filter(isSuspect);
+    await this.#requestTogether(
+      connection,
+      added.filter((one) => !isSuspect(one)),
+    );
+    for (const one of suspects) {
+      // The next update continues, so that a reload does not wait for a response to each filter.
+      if (this.#isSettlingSoon) break;
+      await this.#requestAlone(connection, one);
+    }
     for (const filter of removed) {
       await connection.unsubscribe(filter);
       this.#granted.delete(filter);
@@ -368,8 +340,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   /** Ends the connection if a packet has no response. */
   async #requestTogether(connection: Connection, added: readonly Subscription[]): Promise<void> {
-    this.#pendingFilters = added.map(({ topic }) => topic);
     const packets: Promise<void>[] = [];
+    for (const { topic } of added) this.#unanswered.set(topic, 0);
     for (let at = 0; at < added.length; at += MAX_TOGETHER) {
       packets.push(this.#request(connection, added.slice(at, at + MAX_TOGETHER)));
     }
@@ -379,25 +351,23 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     });
   }
 
-  /**
-   * Requests filters one by one. Ends early, so that a reload does not wait for a response to each one, if the filters
-   * have changed: the next update continues. Returns whether all filters were requested.
-   */
-  async #requestEach(connection: Connection, added: readonly Subscription[]): Promise<boolean> {
-    for (const one of added) {
-      if (this.#isSettlingSoon) return false;
-      await this.#requestOne(connection, one);
-    }
-    return true;
-  }
-
-  async #requestOne(connection: Connection, subscription: Subscription): Promise<void> {
-    this.#pendingFilters = [subscription.topic];
+  async #requestAlone(connection: Connection, subscription: Subscription): Promise<void> {
+    const { topic } = subscription;
     try {
       await this.#request(connection, [subscription]);
     } catch (error) {
-      if (connection.isClosed || this.stopping.signal.aborted) throw error;
-      this.#forbid(subscription.topic);
+      if (this.stopping.signal.aborted) throw error;
+      const { isClosed } = connection;
+      const closures = this.#unanswered.get(topic)! + (CLOSED_BY_BROKER.has(codeOf(error)) ? 1 : 0);
+      this.#unanswered.set(topic, closures);
+      if (!isClosed || closures >= MAX_CLOSURES) {
+        this.#unanswered.delete(topic);
+        this.#forbidden.add(topic);
+        this.#reportPermission(topic, false);
+        // Attempts can succeed without the filter.
+        this.attempt = 0;
+      }
+      if (isClosed) throw error;
     }
   }
 
@@ -405,6 +375,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     const accepted = await connection.subscribe(subscriptions);
     for (const [at, { topic, qos }] of subscriptions.entries()) {
       this.#requested.set(topic, qos);
+      this.#unanswered.delete(topic);
       if (accepted[at]) this.#granted.add(topic);
       else this.#granted.delete(topic);
       this.#reportPermission(topic, accepted[at]!);

@@ -1,8 +1,9 @@
 import { countText } from '../../base/amounts.ts';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
+import { READ_ACCESS } from '../../broker/broker-error.ts';
 import type { Availability } from '../../broker/broker-spec.ts';
-import type { TopicGrammar } from '../../broker/topic-filters.ts';
+import { covers, hasWildcard, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Reading } from '../intake/gate.ts';
 import { parseJson, unpadded } from '../intake/text-parsers.ts';
@@ -10,7 +11,7 @@ import { TroubleLog, USABLE_MS } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { SourceContext } from '../source-kind.ts';
 import { type MessageTimes, type MessageValue, readMessage, textOf } from './payload.ts';
-import { TopicRouter } from './topic-plan.ts';
+import { deniedText } from './topic-plan.ts';
 
 type Context = SourceContext<{ zone?: string; availability?: Availability }, MessageValue>;
 
@@ -21,6 +22,9 @@ interface AvailabilityRule {
   available: string;
   unavailable: string;
 }
+
+type Read = Parameters<typeof readMessage>[0];
+type Times = Partial<MessageTimes>;
 
 const MAX_ANNOUNCEMENT_BYTES = 1_024;
 const SHOWN_TOPIC = 100;
@@ -35,18 +39,21 @@ const SHOWN_TOPIC = 100;
 export class MessageReader {
   readonly #context: Context;
   readonly #grammar: TopicGrammar;
-  readonly #router: TopicRouter;
+  /** Values by configured topic, so that thousands of topics require only one lookup. Includes availability topics. */
+  readonly #byTopic: ReadonlyMap<string, readonly Point<MessageValue>[]>;
+  readonly #wild: readonly Point<MessageValue>[];
   readonly #trouble: TroubleLog;
   /** By availability topic. */
   readonly #rules: ReadonlyMap<string, readonly AvailabilityRule[]>;
   /** Topics whose latest message announces an unavailable device, and the affected values. */
   readonly #unavailable = new Map<string, readonly Point<MessageValue>[]>();
+  /** Filters that the broker rejects. */
+  readonly #denied = new Set<string>();
 
   constructor(context: Context, grammar: TopicGrammar) {
     const { points, source, log, clock } = context;
     this.#context = context;
     this.#grammar = grammar;
-    this.#router = new TopicRouter(points, grammar);
     this.#trouble = new TroubleLog(log, clock, `${grammar.name}s`);
     const rules = points.flatMap((point) => {
       const {
@@ -60,15 +67,42 @@ export class MessageReader {
       return topic === undefined ? [] : [{ topic, point, available, unavailable }];
     });
     this.#rules = Map.groupBy(rules, ({ topic }) => topic);
+    const byTopic = Map.groupBy(points, ({ spec }) => spec.topic);
+    for (const topic of this.#rules.keys()) if (!byTopic.has(topic)) byTopic.set(topic, []);
+    this.#byTopic = byTopic;
+    this.#wild = points.filter(({ spec }) => hasWildcard(spec.topic, grammar));
   }
 
   /** Topics on which devices announce that they are offline. */
-  get availabilityPlaces(): readonly { spec: { topic: string; template: string } }[] {
-    return [...this.#rules.keys()].map((topic) => ({ spec: { topic, template: topic } }));
+  get availabilityTopics(): readonly string[] {
+    return [...this.#rules.keys()];
   }
 
-  /** Problem of the source while devices are unavailable. */
-  get unavailable(): string | undefined {
+  /** Returns the values in the messages of a topic, or `undefined` if the source does not use the topic. */
+  pointsOf(topic: string): readonly Point<MessageValue>[] | undefined {
+    const exact = this.#byTopic.get(topic);
+    if (this.#wild.length === 0) return exact;
+    const wild = this.#wild.filter(({ spec }) => covers(spec.topic, topic, this.#grammar));
+    return wild.length === 0 ? exact : [...(exact ?? []), ...wild];
+  }
+
+  /** Records whether the broker accepts a filter, which is a problem of the source if not. */
+  setPermitted(filter: string, isPermitted: boolean): void {
+    if (isPermitted) this.#denied.delete(filter);
+    else this.#denied.add(filter);
+    this.#showProblem();
+  }
+
+  #showProblem(): void {
+    const { status, isTest } = this.#context;
+    // A test reports the problems of each value.
+    if (isTest) return;
+    const denied = deniedText(this.#denied);
+    status.problem = denied ?? this.#unavailableText();
+    status.hint = denied && READ_ACCESS;
+  }
+
+  #unavailableText(): string | undefined {
     const [first] = this.#unavailable.keys();
     if (first === undefined) return undefined;
     const { size } = this.#unavailable;
@@ -77,11 +111,28 @@ export class MessageReader {
   }
 
   /**
+   * Writes the values in a message, and those of a device that it announces as unavailable. Resolves when they are on
+   * disk. A message that fails to be read is reported, and acknowledged when earlier values are on disk, because the
+   * next delivery would fail in the same way.
+   */
+  write(topic: string, message: Read, points: readonly Point<MessageValue>[], times: Times = {}): Promise<void> {
+    try {
+      const written = this.#writeAvailability(topic, message.payload);
+      if (written !== undefined) this.#showProblem();
+      return points.length === 0 ? (written ?? Promise.resolve()) : this.#writeValues(topic, message, points, times);
+    } catch (error) {
+      if (error instanceof TagferryError) return Promise.reject(error);
+      this.#reportUnreadable(topic, messageOf(error));
+      return this.#context.gate.write([]);
+    }
+  }
+
+  /**
    * Handles a message on an availability topic. Resolves when the latest values of an unavailable device are on disk
    * with the status bad. Returns `undefined` for other topics. Ignores empty messages, which only remove a retained
    * message.
    */
-  writeAvailability(topic: string, payload: Uint8Array): Promise<void> | undefined {
+  #writeAvailability(topic: string, payload: Uint8Array): Promise<void> | undefined {
     const { gate, source } = this.#context;
     const rules = this.#rules.get(topic);
     if (rules === undefined || payload.length === 0) return rules && gate.write([]);
@@ -104,18 +155,7 @@ export class MessageReader {
     return gate.write(points.map((point) => ({ point, failure, isUnavailable: true, count: 0 })));
   }
 
-  /** Returns the values in the messages of a topic. */
-  pointsOf(topic: string): readonly Point<MessageValue>[] {
-    return this.#router.pointsOf(topic);
-  }
-
-  /** Writes the values of a message. Resolves when they are on disk. */
-  write(
-    topic: string,
-    message: Parameters<typeof readMessage>[0],
-    points: readonly Point<MessageValue>[],
-    times?: Partial<MessageTimes>,
-  ): Promise<void> {
+  #writeValues(topic: string, message: Read, points: readonly Point<MessageValue>[], times: Times): Promise<void> {
     const { gate, source, clock } = this.#context;
     const { kind, spec } = source;
     const read = readMessage(message, points, { arrivalMs: clock.wallMs(), zone: spec.zone, ...times });
@@ -129,24 +169,10 @@ export class MessageReader {
       this.#reportUnreadable(topic, problem);
     }
     // A message that can be older than its arrival does not show that the device is available again.
-    if (times?.isPast === true && this.#unavailable.size > 0) {
+    if (times.isPast === true && this.#unavailable.size > 0) {
       return gate.write(readings.map((reading) => this.#withAvailability(reading)));
     }
     return gate.write(readings);
-  }
-
-  /**
-   * Calls `read`, which returns a promise of the gate. If `read` throws, the message is reported, and acknowledged when
-   * its earlier values are on disk, because the next delivery would fail in the same way.
-   */
-  handle(topic: string, read: () => Promise<void>): Promise<void> {
-    try {
-      return read();
-    } catch (error) {
-      if (error instanceof TagferryError) return Promise.reject(error);
-      this.#reportUnreadable(topic, messageOf(error));
-      return this.#context.gate.write([]);
-    }
   }
 
   #reportUnreadable(topic: string, problem: string): void {

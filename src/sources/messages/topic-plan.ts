@@ -1,6 +1,5 @@
-/** Plans topic subscriptions, and maps messages to values. Pure. */
+/** Plans topic subscriptions. Pure. */
 import { covers, hasWildcard, type TopicGrammar } from '../../broker/topic-filters.ts';
-import type { Point } from '../points.ts';
 import type { MessageValue } from './payload.ts';
 
 /** Minimum number of topics in a template that are replaced by one wildcard filter. */
@@ -49,26 +48,4 @@ export function deniedText(filters: ReadonlySet<string>): string | undefined {
   if (first === undefined) return undefined;
   const more = filters.size > 1 ? ` and ${filters.size - 1} more` : '';
   return `the broker rejects the subscription to ${first}${more}`;
-}
-
-/** Maps topics to values. Topics without wildcards require only one lookup, regardless of their number. */
-export class TopicRouter {
-  readonly #grammar: TopicGrammar;
-  readonly #exact: ReadonlyMap<string, readonly Point<MessageValue>[]>;
-  readonly #wild: readonly Point<MessageValue>[];
-
-  constructor(points: readonly Point<MessageValue>[], grammar: TopicGrammar) {
-    this.#grammar = grammar;
-    const [exact, wild] = [false, true].map((isWild) =>
-      points.filter(({ spec }) => hasWildcard(spec.topic, grammar) === isWild),
-    );
-    this.#exact = Map.groupBy(exact!, ({ spec }) => spec.topic);
-    this.#wild = wild!;
-  }
-
-  pointsOf(topic: string): readonly Point<MessageValue>[] {
-    const exact = this.#exact.get(topic) ?? [];
-    if (this.#wild.length === 0) return exact;
-    return [...exact, ...this.#wild.filter(({ spec }) => covers(spec.topic, topic, this.#grammar))];
-  }
 }

@@ -1,5 +1,6 @@
 import { SourceStopped } from '../../base/errors.ts';
-import { type Broker, READ_ACCESS, type SubscribeOptions } from '../../broker/broker.ts';
+import type { Broker, SubscribeOptions } from '../../broker/broker.ts';
+import { READ_ACCESS } from '../../broker/broker-error.ts';
 import type { BrokerSpec } from '../../broker/broker-spec.ts';
 import type { Message } from '../../broker/connection.ts';
 import { covers, hasWildcard, MQTT_TOPICS } from '../../broker/topic-filters.ts';
@@ -14,7 +15,6 @@ type Context = SourceContext<BrokerSpec, MessageValue>;
 
 const FILTERS = 'filters';
 const RETAINED_SKIPPED = 'skipped a retained message without a timestamp; to accept it, set retained: take';
-const DONE = Promise.resolve();
 
 /**
  * Values from an MQTT broker. A message is acknowledged when its values are on disk. A retained message without a time
@@ -31,32 +31,25 @@ export class MqttSource implements RunningSource {
   readonly #notes: ReadonlyMap<string, string>;
   readonly #reader: MessageReader;
   readonly #options: SubscribeOptions;
-  readonly #availabilityTopics: readonly string[];
-  /** Points by configured topic; empty for availability topics. */
-  readonly #byTopic: ReadonlyMap<string, readonly Point<MessageValue>[]>;
-  /** Configured topics that the broker rejects. */
-  readonly #denied = new Set<string>();
   /** Wildcards for several topics that the broker rejects. */
   readonly #deniedWildcards = new Set<string>();
   #unsubscribe: () => void = () => {};
-  #unsubscribeAvailability: () => void = () => {};
   #isStopped = false;
 
   /** `notes`: notes stored by a previous process. */
   constructor(context: Context, notes: ReadonlyMap<string, string>) {
-    const { source, brokers, gate, points, isTest, status } = context;
+    const { source, brokers, gate, isTest, status } = context;
     this.#context = context;
     this.#broker = brokers.get(source.name) as Broker;
     status.broker = this.#broker;
     this.#notes = notes;
     this.#reader = new MessageReader(context, MQTT_TOPICS);
-    this.#availabilityTopics = this.#reader.availabilityPlaces.map(({ spec }) => spec.topic);
-    this.#byTopic = new Map<string, readonly Point<MessageValue>[]>([
-      ...this.#availabilityTopics.map((topic) => [topic, []] as const),
-      ...Map.groupBy(points, ({ spec }) => spec.topic),
-    ]);
     this.#options = {
       qos: isTest ? 0 : source.spec.qos,
+      // Each agent in a group has its own latest values, so availability is not shared. Its topics precede those of the
+      // values, so that retained values of an unavailable device are never stored as good.
+      stateTopics: this.#reader.availabilityTopics,
+      share: isTest ? undefined : source.spec.share,
       stalled: () => gate.commitSoon(),
       isFull: () => this.#isStopped || gate.isFull,
       permitted: (filter, isPermitted) => this.#setPermitted(filter, isPermitted),
@@ -70,13 +63,6 @@ export class MqttSource implements RunningSource {
     if (!isTest) {
       this.#broker.resume(stored, (filters) => gate.record([], [{ name, text: JSON.stringify([...filters]) }]));
     }
-    // Subscribe to availability before values, so that retained values of an unavailable device are never stored as
-    // good. Do not use `share`, because each agent in a group has its own latest values.
-    if (this.#availabilityTopics.length > 0) {
-      const options = { ...this.#options, resendsRetained: true };
-      const receive = (message: Message) => this.#receiveAvailability(message);
-      this.#unsubscribeAvailability = this.#broker.subscribe(this.#availabilityTopics, receive, options);
-    }
     this.#subscribe();
   }
 
@@ -88,7 +74,6 @@ export class MqttSource implements RunningSource {
 
   leave(): void {
     this.#unsubscribe();
-    this.#unsubscribeAvailability();
   }
 
   /** Publishes the number as text. Resolves when the broker has accepted the message. */
@@ -98,62 +83,41 @@ export class MqttSource implements RunningSource {
 
   /** Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session. */
   #subscribe(): void {
-    const { source, points, isTest } = this.#context;
     const before = this.#unsubscribe;
-    const filters = planFilters(points, MQTT_TOPICS, this.#deniedWildcards);
-    const options = isTest ? this.#options : { ...this.#options, share: source.spec.share };
-    this.#unsubscribe = this.#broker.subscribe(filters, (message) => this.#receive(message), options);
+    const filters = planFilters(this.#context.points, MQTT_TOPICS, this.#deniedWildcards);
+    this.#unsubscribe = this.#broker.subscribe(filters, (message) => this.#receive(message), this.#options);
     before();
   }
 
   /** If the broker rejects a wildcard that stands for several topics, subscribes to each topic individually. */
   #setPermitted(filter: string, isPermitted: boolean): void {
     const { points, status } = this.#context;
-    const configured = this.#byTopic.get(filter);
-    if (configured === undefined) {
+    const isWild = hasWildcard(filter, MQTT_TOPICS);
+    if (!isWild || points.some(({ spec }) => spec.topic === filter)) {
+      this.#reader.setPermitted(filter, isPermitted);
       if (isPermitted) return;
+      const denied = isWild
+        ? points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS))
+        : this.#reader.pointsOf(filter);
+      for (const point of denied ?? [])
+        status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
+    } else if (!isPermitted) {
       this.#deniedWildcards.add(filter);
       this.#subscribe();
-    } else if (isPermitted) {
-      this.#denied.delete(filter);
-      this.#setProblem();
-    } else {
-      this.#denied.add(filter);
-      this.#setProblem();
-      const isWild = hasWildcard(filter, MQTT_TOPICS);
-      const denied = isWild ? points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS)) : configured;
-      for (const point of denied) status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
     }
   }
 
-  #setProblem(): void {
-    const { status, isTest } = this.#context;
-    // A test reports the problems of each value.
-    if (isTest) return;
-    const denied = deniedText(this.#denied);
-    status.problem = denied ?? this.#reader.unavailable;
-    status.hint = denied && READ_ACCESS;
-  }
-
-  #receiveAvailability({ topic, payload }: Message): Promise<void> {
-    if (this.#isStopped) return Promise.reject(new SourceStopped());
-    return this.#reader.handle(topic, () => {
-      const written = this.#reader.writeAvailability(topic, payload);
-      this.#setProblem();
-      return written ?? DONE;
-    });
-  }
-
-  #receive(message: Message): Promise<void> {
-    if (this.#isStopped) return Promise.reject(new SourceStopped());
+  #receive(message: Message): Promise<void> | undefined {
     const { status, source } = this.#context;
     const { topic, retained } = message;
-    let points = this.#reader.pointsOf(topic);
-    if (retained && source.spec.retained !== 'take') {
-      for (const point of points) if (!hasOwnTime(point.spec)) status.recordFailure(point, RETAINED_SKIPPED);
-      points = points.filter(({ spec }) => hasOwnTime(spec));
+    const points = this.#reader.pointsOf(topic);
+    if (points === undefined) return undefined;
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
+    if (!retained || source.spec.retained === 'take') {
+      return this.#reader.write(topic, message, points, { isPast: retained });
     }
-    if (points.length === 0) return DONE;
-    return this.#reader.handle(topic, () => this.#reader.write(topic, message, points, { isPast: retained }));
+    for (const point of points) if (!hasOwnTime(point.spec)) status.recordFailure(point, RETAINED_SKIPPED);
+    const timed = points.filter(({ spec }) => hasOwnTime(spec));
+    return this.#reader.write(topic, message, timed, { isPast: true });
   }
 }

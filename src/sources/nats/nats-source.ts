@@ -36,12 +36,13 @@ export class NatsSource implements RunningSource {
   start(): void {
     const { source, points, gate, isTest } = this.#context;
     const { stream, durable, ordered } = source.spec;
+    const states = this.#reader.availabilityTopics.map((topic) => ({ spec: { topic, template: topic } }));
     this.#end = this.#broker.pull({
       stream,
       durable,
       ordered,
       isTest,
-      subjects: planFilters([...points, ...this.#reader.availabilityPlaces], NATS_SUBJECTS),
+      subjects: planFilters([...points, ...states], NATS_SUBJECTS),
       handler: (message) => this.#receive(message),
       isFull: () => gate.isFull,
       stalled: () => gate.commitSoon(),
@@ -59,23 +60,13 @@ export class NatsSource implements RunningSource {
     return this.#broker.publish((spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
   }
 
-  #receive(message: JsMsg): Promise<void> {
+  #receive({ subject, data: payload, info, seq }: JsMsg): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
-    return this.#reader.handle(message.subject, () => this.#read(message));
-  }
-
-  #read({ subject, data: payload, info, seq }: JsMsg): Promise<void> {
-    const points = this.#reader.pointsOf(subject);
-    const written = this.#reader.writeAvailability(subject, payload);
-    // A test reports the problems of each value.
-    const { status, isTest } = this.#context;
-    if (written !== undefined && !isTest) status.problem = this.#reader.unavailable;
-    if (points.length === 0) return written ?? Promise.resolve();
-    // `message.timestampNanos` would parse the delivery information again.
+    // `timestampNanos` of the message would parse the delivery information again.
     const storedMs = Math.floor(info.timestampNanos / 1_000_000);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
     // Without the stream timestamp, the age of the message is unknown.
     const times = isTrusted(storedMs) ? { timeOf, arrivalMs: storedMs } : { isPast: true };
-    return this.#reader.write(subject, { payload }, points, times);
+    return this.#reader.write(subject, { payload }, this.#reader.pointsOf(subject) ?? [], times);
   }
 }

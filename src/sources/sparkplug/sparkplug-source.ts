@@ -1,6 +1,7 @@
 import { messageOf, SourceStopped, TagferryError } from '../../base/errors.ts';
 import { plain } from '../../base/foreign-text.ts';
-import { type Broker, READ_ACCESS } from '../../broker/broker.ts';
+import type { Broker } from '../../broker/broker.ts';
+import { READ_ACCESS } from '../../broker/broker-error.ts';
 import type { Message } from '../../broker/connection.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
@@ -31,7 +32,6 @@ const CHECK_MS = 500;
 const MAX_WAITING = 1_000;
 /** Maximum number of nodes that a problem names. */
 const MAX_NAMED = 3;
-const DONE = Promise.resolve();
 
 interface Known {
   group: string;
@@ -95,7 +95,7 @@ export class SparkplugSource implements RunningSource {
     if (group !== undefined) for (const name of names) this.#nodeOf(group, name);
     // QoS 0, because messages sent before this connection are not needed.
     if (presence !== undefined) {
-      const receiveState = async (message: Message) => this.#receiveState(message);
+      const receiveState = (message: Message) => this.#receiveState(message);
       this.#unsubscribe.push(this.#broker.subscribe([presence], receiveState, { qos: 0 }));
     }
     this.#check();
@@ -175,15 +175,16 @@ export class SparkplugSource implements RunningSource {
     const key = `${group}/${name}`;
     const known = this.#nodes.get(key);
     if (known || this.#nodes.size >= MAX_NODES) return known;
-    const made: Known = { group, name, state: new EdgeNode(this.#points.get(name) ?? new Map()), waiting: [] };
+    const made: Known = { group, name, state: new EdgeNode(this.#points.get(name)!), waiting: [] };
     this.#nodes.set(key, made);
     return made;
   }
 
-  #receive(message: Message): Promise<void> {
-    if (this.#isStopped) return Promise.reject(new SourceStopped());
+  #receive(message: Message): Promise<void> | undefined {
     const topic = readTopic(message.topic);
-    if (topic === undefined) return DONE;
+    const { group = topic?.group } = this.#context.source.spec;
+    if (topic === undefined || topic.group !== group || !this.#points.has(topic.node)) return undefined;
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
     this.#checkConnection();
     const known = this.#nodeOf(topic.group, topic.node);
     if (known === undefined) {
@@ -191,7 +192,7 @@ export class SparkplugSource implements RunningSource {
       const fields = { source: this.#context.source.name, group: plain(topic.group), node: plain(topic.node) };
       const text = 'messages of an edge node discarded: too many nodes';
       this.#trouble.report({ event: 'sparkplug.nodes_limit', ...fields }, text);
-      return DONE;
+      return undefined;
     }
     const stored = this.#process(known, message, topic, 'new');
     this.#requestBirth(known);
@@ -286,8 +287,9 @@ export class SparkplugSource implements RunningSource {
    * Handles a STATE message for this host application that another client sent, or a late will message. A retained
    * message is older than the subscription, and the announcement on this connection replaces it.
    */
-  #receiveState({ payload, retained }: Message): void {
-    if (!retained) this.#offlineMs = offlineTimeOf(payload) ?? this.#offlineMs;
+  #receiveState({ topic, payload, retained }: Message): undefined {
+    const isOwn = topic === this.#context.source.spec.presence;
+    if (isOwn && !retained) this.#offlineMs = offlineTimeOf(payload) ?? this.#offlineMs;
   }
 
   /** Announces this host again, at the interval of the checks, so that two hosts cannot flood the broker. */

@@ -8,6 +8,7 @@ import { silentLogger } from '../../../src/base/logger.ts';
 import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
+import { covers, MQTT_TOPICS } from '../../../src/broker/topic-filters.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { StrictBroker } from './strict-broker.ts';
 
@@ -59,7 +60,8 @@ function brokerOf(spec: Partial<BrokerSpec> = {}, at = port, clock: Clock = syst
 function taker(broker: Broker, filter: string, errors: Error[] = [], stalled?: () => void) {
   const got: string[] = [];
   const waiting: (() => void)[] = [];
-  const handler = async ({ payload }: { payload: Uint8Array }) => {
+  const handler = async ({ topic, payload }: { topic: string; payload: Uint8Array }) => {
+    if (!covers(filter, topic, MQTT_TOPICS)) return;
     const error = errors.shift();
     if (error) throw error;
     got.push(Buffer.from(payload).toString());

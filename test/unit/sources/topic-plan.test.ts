@@ -1,15 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { commonSubject, covers, MQTT_TOPICS, NATS_SUBJECTS } from '../../../src/broker/topic-filters.ts';
-import { UNSHAPED } from '../../../src/config/tags.ts';
-import { planFilters, TopicRouter } from '../../../src/sources/messages/topic-plan.ts';
+import { planFilters } from '../../../src/sources/messages/topic-plan.ts';
 
-const pointOf = (topic: string, template = topic) => ({
-  name: topic,
-  series: 1,
-  everyMs: 0,
-  shaping: UNSHAPED,
-  spec: { topic, template },
-});
+const pointOf = (topic: string, template = topic) => ({ spec: { topic, template } });
 const TEMPLATE = 'plant/{tag}/flow';
 const pumps = (count: number) => Array.from({ length: count }, (_, at) => pointOf(`plant/P-${at}/flow`, TEMPLATE));
 
@@ -35,12 +28,6 @@ describe('topic plan', () => {
   it('includes a NATS subject that its wildcard does not match', () => {
     const points = [pointOf('site.>'), pointOf('site'), pointOf('site.a')];
     expect(planFilters(points, NATS_SUBJECTS)).toEqual(['site.>', 'site']);
-  });
-
-  it('matches a message to its values with and without wildcards', () => {
-    const router = new TopicRouter([pointOf('a/b'), pointOf('a/+'), pointOf('a/#'), pointOf('c')], MQTT_TOPICS);
-    expect(router.pointsOf('a/b').map(({ name }) => name)).toEqual(['a/b', 'a/+', 'a/#']);
-    expect(router.pointsOf('d')).toEqual([]);
   });
 });
 

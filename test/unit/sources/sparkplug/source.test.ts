@@ -25,8 +25,10 @@ let published: string[];
 /** Warnings of the source status. */
 let logged: { event: string }[];
 let connectedMs: number;
+let spec: { qos: number; group: string | undefined; rebirth: boolean };
 
 beforeEach(() => {
+  spec = { qos: 1, group: 'Plant1', rebirth: true };
   const values = ['a', 'b', 'oven/x', 'dev/c'].map((key) => ({
     key,
     from: originOf('sparkplug', 'cells', { metric: `press/${key}` }),
@@ -60,7 +62,7 @@ beforeEach(() => {
   const points = pointsOf(tags, 'cells', bench.intake);
   gate.status.points = points;
   source = new SparkplugSource({
-    source: { kind: 'sparkplug', name: 'cells', spec: { qos: 1, group: 'Plant1', rebirth: true } },
+    source: { kind: 'sparkplug', name: 'cells', spec },
     points,
     gate,
     status: gate.status,
@@ -97,7 +99,7 @@ function deliverBytes(type: string, payload: Uint8Array, device?: string): { is:
     redelivered: false,
   };
   const state = { is: 'waiting' };
-  handler(message).then(
+  handler(message)!.then(
     () => (state.is = 'acknowledged'),
     () => (state.is = 'rejected'),
   );
@@ -350,7 +352,22 @@ describe('Sparkplug B source', () => {
     expect([rejected.is, gate.status.report(0).rejected]).toEqual(['rejected', null]);
   });
 
+  it('ignores nodes and groups that tags.yaml does not contain', async () => {
+    const payload = encodePayload({
+      timestamp: 1_700_000_000_000,
+      seq: 0,
+      metrics: [{ name: 'a', type: 'Int32', value: 5 }],
+    });
+    const message = { payload, qos: 1, retained: false, redelivered: false } as const;
+    for (const topic of ['spBv1.0/Plant2/NBIRTH/press', 'spBv1.0/Plant1/NBIRTH/mill', 'spBv1.0/STATE/gateway']) {
+      expect(handler({ ...message, topic })).toBeUndefined();
+    }
+    await bench.clock.advance(0);
+    expect([stored(), gate.status.problem]).toEqual([[], 'waiting for the birth certificate of press']);
+  });
+
   it('reads at most 1,000 edge nodes, and acknowledges and counts the messages of others', async () => {
+    spec.group = undefined;
     const payload = encodePayload({ timestamp: 1_700_000_000_000, seq: 0, metrics: [] });
     const message = { payload, qos: 1, retained: false, redelivered: false } as const;
     for (let n = 0; n < 1_010; n++) await handler({ ...message, topic: `spBv1.0/G${n}/NBIRTH/press` });
