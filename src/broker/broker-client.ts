@@ -158,13 +158,10 @@ export abstract class BrokerClient<Connection, Spec> {
   }
 
   /**
-   * Returns the result of `send` on the current connection, or on the next one if it is established within a few
-   * seconds. Throws a `BrokerError`, usually retryable, or the abort reason of the signal.
+   * Returns the current connection, or the next one if it is established within a few seconds. Throws a retryable
+   * `BrokerError`, or the abort reason of the signal.
    */
-  protected async withConnection(
-    send: (connection: Connection) => Promise<void>,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
+  protected async connected(signal: AbortSignal | undefined): Promise<Connection> {
     const { clock } = this.options;
     const cut = AbortSignal.any([this.stopping.signal, ...(signal ? [signal] : [])]);
     const deadlineMs = clock.monotonicMs() + PATIENCE_MS;
@@ -173,7 +170,7 @@ export abstract class BrokerClient<Connection, Spec> {
         throw retryable('broker.away', `the broker ${this.name} is not connected`, RUNNING);
       await clock.sleep(CHECK_MS, cut);
     }
-    await send(this.connection);
+    return this.connection;
   }
 
   /**

@@ -147,16 +147,14 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     if (topic === '' || /[+#\0]/.test(topic)) {
       throw new BrokerError('invalid topic for publishing', { code: 'broker.topic' });
     }
-    await this.withConnection(async (connection) => {
-      beforeSend?.();
-      try {
-        await connection.publish(topic, payload, options);
-      } catch (error) {
-        signal?.throwIfAborted();
-        if (codeOf(error) === 'broker.too_large') throw brokerTooLarge(this.name, error);
-        throw notAcknowledged(this.name, error);
-      }
-    }, signal);
+    const connection = await this.connected(signal);
+    beforeSend?.();
+    try {
+      await connection.publish(topic, payload, options);
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw codeOf(error) === 'broker.too_large' ? brokerTooLarge(this.name, error) : notAcknowledged(this.name, error);
+    }
   }
 
   override state(): BrokerState {
@@ -259,21 +257,17 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   /** Resolves at the next retry of the topic. Its messages continue in order of arrival. */
   #untilRetry(topic: string, arrival: number): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const rejected = this.#rejected.get(topic);
-    if (rejected) rejected.push({ arrival, retry: resolve });
-    else {
-      this.#rejected.set(topic, [{ arrival, retry: resolve }]);
-      const retry = () => this.#retry(topic);
-      void this.options.clock.sleep(RETRY_MS, this.stopping.signal).then(retry, retry);
-    }
-    return promise;
-  }
-
-  #retry(topic: string): void {
+    const { promise, resolve: retry } = Promise.withResolvers<void>();
     const rejected = this.#rejected.get(topic) ?? [];
-    this.#rejected.delete(topic);
-    for (const { retry } of rejected.sort((a, b) => a.arrival - b.arrival)) retry();
+    rejected.push({ arrival, retry });
+    if (rejected.length > 1) return promise;
+    this.#rejected.set(topic, rejected);
+    const retryAll = () => {
+      this.#rejected.delete(topic);
+      for (const one of rejected.sort((a, b) => a.arrival - b.arrival)) one.retry();
+    };
+    void this.options.clock.sleep(RETRY_MS, this.stopping.signal).then(retryAll, retryAll);
+    return promise;
   }
 
   /** Discards messages without a subscriber. The session may contain a filter from an earlier configuration. */

@@ -125,17 +125,16 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     if (!isSubject || Buffer.byteLength(subject) > 4_096) {
       throw new BrokerError('invalid subject for publishing', { code: 'broker.topic' });
     }
-    await this.withConnection(async (connection) => {
-      try {
-        await this.#publish(connection, subject, payload, options);
-      } catch (error) {
-        options.signal?.throwIfAborted();
-        if (error instanceof TagferryError) throw error;
-        if (/max_payload/.test(messageOf(error))) throw brokerTooLarge(this.name, error);
-        if (options.mustKeep && NOT_KEPT.has((error as Error).name)) throw noStream(subject, error);
-        throw notAcknowledged(this.name, error);
-      }
-    }, options.signal);
+    const connection = await this.connected(options.signal);
+    try {
+      await this.#publish(connection, subject, payload, options);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (error instanceof TagferryError) throw error;
+      if (/max_payload/.test(messageOf(error))) throw brokerTooLarge(this.name, error);
+      if (options.mustKeep && NOT_KEPT.has((error as Error).name)) throw noStream(subject, error);
+      throw notAcknowledged(this.name, error);
+    }
   }
 
   async #publish(
