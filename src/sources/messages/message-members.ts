@@ -1,5 +1,4 @@
 /** Members of tags.yaml shared by message-based source kinds, their parsers, and writes by message. */
-import { readDuration } from '../../base/quantity.ts';
 import { type Availability, type BrokerSpec, type ConnectionSpec, MQTT_PORTS } from '../../broker/broker-spec.ts';
 import { MAX_TOPIC_BYTES } from '../../broker/limits.ts';
 import { covers, type TopicGrammar } from '../../broker/topic-filters.ts';
@@ -7,6 +6,7 @@ import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { addressCorrection, printable, printableAddress } from '../../config/problem.ts';
 import type { MemberReport, Members, WritingRules } from '../../config/source-kinds.ts';
 import { wrongTopic } from '../../config/topics.ts';
+import { readDurationMember } from '../duration-member.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import type { TimeUnit } from '../intake/times.ts';
 import type { MessageValue } from './payload.ts';
@@ -20,8 +20,9 @@ const PAYLOAD = {
   title: 'a text',
 };
 const ONE_TOPIC = 'use one topic or subject, without wildcards';
-/** MQTT encodes the session expiry as a 32-bit number of seconds; the highest value means "never". */
-const MAX_EXPIRY_MS = (2 ** 32 - 2) * 1000;
+const DAY_MS = 86_400_000;
+/** MQTT encodes the session expiry as a 32-bit number of seconds. */
+const EXPIRY = { minMs: 0, maxMs: 49_710 * DAY_MS, range: 'at most 49710d, the maximum of MQTT', example: '7d' };
 
 /** Credentials and TLS of a broker or server. */
 export const CONNECTION_MEMBERS = {
@@ -171,12 +172,8 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
   const url = String(raw[member]);
   const connection = readConnection(member, raw, report);
   if (connection === undefined) return undefined;
-  const expiry = readDuration(String(raw.session_expiry ?? '7d'));
-  if (!('value' in expiry) || expiry.value > MAX_EXPIRY_MS) {
-    const wrong = 'reason' in expiry ? expiry.reason : 'exceeds the maximum of MQTT';
-    const reason = `session_expiry "${raw.session_expiry}" ${wrong}`;
-    return report.problem('session_expiry', reason, 'use a value such as 7d');
-  }
+  const sessionExpiryMs = readDurationMember(raw, 'session_expiry', 7 * DAY_MS, EXPIRY, report);
+  if (sessionExpiryMs === undefined) return undefined;
   const file = ['ca', 'cert', 'key'].find((one) => raw[one] !== undefined);
   if (file !== undefined && !/^(mqtts|wss):/i.test(url)) {
     return report.problem(file, `${file} requires TLS`, 'use mqtts:// or wss://, or remove it');
@@ -188,7 +185,7 @@ export function readBroker(member: 'mqtt' | 'sparkplug', raw: Members, report: M
     url,
     version: raw.version === 3 ? 3 : 5,
     qos: (raw.qos ?? 1) as 0 | 1 | 2,
-    sessionExpiryMs: expiry.value,
+    sessionExpiryMs,
     ...(raw.client_id === undefined ? {} : { clientId: String(raw.client_id) }),
     ...(raw.share === undefined ? {} : { share: String(raw.share) }),
     ...availability,

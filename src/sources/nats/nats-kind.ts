@@ -1,10 +1,10 @@
-import { readDuration } from '../../base/quantity.ts';
 import { NATS_PORTS, type NatsSpec, placeOf } from '../../broker/broker-spec.ts';
 import { NATS_SUBJECTS } from '../../broker/topic-filters.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import { wrongSubject } from '../../config/topics.ts';
+import { readDurationMember } from '../duration-member.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
 import {
   AVAILABILITY_MEMBERS,
@@ -19,6 +19,7 @@ import {
 import type { MessageValue } from '../messages/payload.ts';
 import type { SourceKind } from '../source-kind.ts';
 
+const ACK_WAIT = { minMs: 1_000, maxMs: Number.POSITIVE_INFINITY, range: 'at least one second', example: '30s' };
 const NAME = { type: 'string', pattern: '^[^\\s.*>/\\\\]{1,128}$' };
 
 /** A NATS stream: `line: { nats: "nats://127.0.0.1:4222", stream: PLANT, durable: gateways }`. */
@@ -102,18 +103,14 @@ function readSource(raw: Members, report: MemberReport): NatsSpec | undefined {
     .map((server) => server.trim());
   const connection = readConnection('nats', raw, report, { addresses: servers, ports: NATS_PORTS });
   if (connection === undefined) return undefined;
-  const ackWait = readDuration(String(raw.ack_wait ?? '30s'));
-  if (!('value' in ackWait) || ackWait.value < 1_000) {
-    const reason = 'reason' in ackWait ? ackWait.reason : 'must be at least one second';
-    report.problem('ack_wait', `ack_wait "${raw.ack_wait}" ${reason}`, 'use a value such as 30s');
-    return undefined;
-  }
+  const ackWaitMs = readDurationMember(raw, 'ack_wait', 30_000, ACK_WAIT, report);
+  if (ackWaitMs === undefined) return undefined;
   const availability = readAvailability(raw, report, (text) => wrongSubject(text, 'plain'));
   if (availability === undefined) return undefined;
   return {
     ...connection,
     servers,
-    ackWaitMs: ackWait.value,
+    ackWaitMs,
     ordered: raw.ordered === true,
     ...(raw.stream === undefined ? {} : { stream: String(raw.stream) }),
     ...(raw.durable === undefined ? {} : { durable: String(raw.durable) }),
