@@ -303,7 +303,6 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     const { counts } = this;
     const { subject, data, headers } = message;
     counts.received++;
-    if (message.redelivered) counts.redelivered++;
     const discarded = headers?.get(DISCARDED_HEADER);
     if (discarded) {
       const [bound, size] = discarded.split(' ');
@@ -322,7 +321,15 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
       pull.messages--;
       pull.bytes -= bytes;
     };
-    pull.options.handler(message).then(
+    let stored: Promise<void>;
+    try {
+      // Throws an error if the server did not send the message for a consumer.
+      if (message.redelivered) counts.redelivered++;
+      stored = pull.options.handler(message);
+    } catch (error) {
+      stored = Promise.reject(error);
+    }
+    stored.then(
       () => end(() => message.ack()),
       (error: unknown) => {
         end(() => message.nak(RETRY_MS));

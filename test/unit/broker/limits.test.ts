@@ -10,7 +10,7 @@ import { systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
 import { Broker } from '../../../src/broker/broker.ts';
-import { openNats } from '../../../src/broker/nats/nats-broker.ts';
+import { NatsBroker, openNats } from '../../../src/broker/nats/nats-broker.ts';
 
 const MiB = 2 ** 20;
 let server: Server;
@@ -193,6 +193,45 @@ describe('NATS message', () => {
       [0, 'reply', `packet ${5 * MiB}`],
       [3, 'reply', ''],
     ]);
+  });
+
+  it('that no consumer sent is not acknowledged, and later messages are delivered', async () => {
+    const info = { server_id: 'N', version: '2.9.10', proto: 1, headers: true, max_payload: 1_048_576 };
+    const config = { durable_name: 'gw', ack_policy: 'explicit', deliver_policy: 'all', filter_subject: 'a.>' };
+    const consumer = JSON.stringify({ stream_name: 'S', name: 'gw', config, num_ack_pending: 0 });
+    let responses = '';
+    const port = await serve((socket) => {
+      const ids = new Map<string, string>();
+      socket.write(`INFO ${JSON.stringify(info)}\r\n`);
+      socket.on('data', (data) => {
+        const text = data.toString('latin1');
+        responses += text;
+        if (text.includes('PING\r\n')) socket.write('PONG\r\n');
+        for (const [, subject, id] of text.matchAll(/^SUB (\S+) (\d+)/gm)) ids.set(subject!.replace('*', ''), id!);
+        for (const [, subject, reply] of text.matchAll(/^H?PUB (\S+) (_INBOX\S+) /gm)) {
+          const id = ids.get(reply!) ?? ids.get(reply!.replace(/[^.]*$/, ''));
+          if (subject!.includes('.CONSUMER.INFO.'))
+            socket.write(`MSG ${reply} ${id} ${consumer.length}\r\n${consumer}\r\n`);
+          if (!subject!.includes('.MSG.NEXT.')) continue;
+          socket.write(
+            `MSG a.b ${id} none 1\r\n1\r\nMSG a.b ${id} $JS.ACK.S.gw.1.2.2.1795219200000000000.0 1\r\n2\r\n`,
+          );
+        }
+      });
+    });
+    const spec = { servers: [`nats://127.0.0.1:${port}`], ackWaitMs: 1_000, ordered: false };
+    const options = { name: 'line', spec, clientId: 'gw', clock: systemClock, logger: silentLogger() };
+    const client = new NatsBroker(options);
+    const got: string[] = [];
+    const handler = async (message: { string(): string }) => void got.push(message.string());
+    client.pull({ stream: 'S', durable: undefined, ordered: false, subjects: ['a.b'], handler });
+    client.start();
+    try {
+      await vi.waitUntil(() => got.includes('2') && responses.includes('+ACK'), { timeout: 20_000 });
+      expect(got).not.toContain('1');
+    } finally {
+      await client.stop(0);
+    }
   });
 
   it.each([
