@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { type Clock, systemClock } from '../../../src/base/clock.ts';
 import { silentLogger } from '../../../src/base/logger.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { findings } from '../../../src/ops/findings.ts';
@@ -7,17 +6,11 @@ import type { MessageValue } from '../../../src/sources/messages/payload.ts';
 import { MqttSource } from '../../../src/sources/mqtt/mqtt-source.ts';
 import { pointsOf } from '../../../src/sources/points.ts';
 import { Shared } from '../../../src/sources/source-kind.ts';
+import { fasterClock } from '../doubles/faster-clock.ts';
 import { makeIntakeBench, originOf, tagOf } from '../sources/sink-double.ts';
 import { StrictBroker } from './strict-broker.ts';
 
-/** Clock that runs faster than real time. */
-const FASTER = 50;
-const clock: Clock = {
-  ...systemClock,
-  monotonicMs: () => systemClock.monotonicMs() * FASTER,
-  after: (ms, run) => systemClock.after(ms / FASTER, run),
-  sleep: (ms, signal) => systemClock.sleep(ms / FASTER, signal),
-};
+const clock = fasterClock(50);
 
 let server: StrictBroker;
 let brokers: Brokers;

@@ -9,17 +9,11 @@ import { Broker } from '../../../src/broker/broker.ts';
 import type { BrokerSpec } from '../../../src/broker/broker-spec.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { covers, MQTT_TOPICS } from '../../../src/broker/topic-filters.ts';
+import { fasterClock } from '../doubles/faster-clock.ts';
 import { ManualClock } from '../doubles/manual-clock.ts';
 import { StrictBroker } from './strict-broker.ts';
 
-/** Clock that is faster than the time of the test. */
-const FASTER = 20;
-const FAST: Clock = {
-  ...systemClock,
-  monotonicMs: () => systemClock.monotonicMs() * FASTER,
-  after: (ms, run) => systemClock.after(ms / FASTER, run),
-  sleep: (ms, signal) => systemClock.sleep(ms / FASTER, signal),
-};
+const FAST = fasterClock(20);
 
 let server: StrictBroker;
 let port: number;

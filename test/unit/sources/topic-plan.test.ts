@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { commonSubject, covers, MQTT_TOPICS, NATS_SUBJECTS } from '../../../src/broker/topic-filters.ts';
+import { covers, MQTT_TOPICS, NATS_SUBJECTS } from '../../../src/broker/topic-filters.ts';
 import { planFilters } from '../../../src/sources/messages/topic-plan.ts';
 
 const pointOf = (topic: string, template = topic) => ({ spec: { topic, template } });
@@ -55,18 +55,5 @@ describe('topic filter', () => {
     { grammar: NATS_SUBJECTS, wide: 'site.*', narrow: 'other.a', expected: false },
   ])('$wide covers the $grammar.name $narrow: $expected', ({ grammar, wide, narrow, expected }) => {
     expect(covers(wide, narrow, grammar)).toBe(expected);
-  });
-
-  it.each([
-    [['a.b', 'a.c'], 'a.*'],
-    [['a.b', 'a.b.c'], 'a.>'],
-    [['a.>', 'b'], '>'],
-    [['a.*', 'a.b.c', 'a.x'], 'a.>'],
-    [['x.a', 'y.a'], '*.a'],
-    [['a.>', 'b.c'], '>'],
-    [['a', 'a.b'], '>'],
-  ])('combines the NATS subjects %j into %s', (subjects, common) => {
-    expect(commonSubject(subjects)).toBe(common);
-    for (const subject of subjects) expect(covers(common, subject, NATS_SUBJECTS)).toBe(true);
   });
 });
