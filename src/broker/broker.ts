@@ -70,6 +70,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /** Filters in the broker session. Filters without a subscriber are removed from the session. */
   readonly #granted = new Set<string>();
   #onGranted: ((filters: ReadonlySet<string>) => void) | undefined;
+  /** Filters in the latest call of `#onGranted`. */
+  #reportedFilters = '';
   /** Pending changes to the session; one at a time. */
   #settling: Promise<void> = Promise.resolve();
   #isSettlingSoon = false;
@@ -107,6 +109,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
    */
   resume(filters: Iterable<string>, onGranted: (filters: ReadonlySet<string>) => void): void {
     this.#onGranted = onGranted;
+    this.#reportedFilters = [...filters].join();
     for (const filter of filters) this.#granted.add(filter);
   }
 
@@ -312,7 +315,6 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       ({ topic, qos }) => this.#requested.get(topic) !== qos && !this.#forbidden.has(topic),
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
-    const before = [...this.#granted].join();
     const isSuspect = ({ topic }: Subscription) => this.#unanswered.has(topic);
     const suspects = added.filter(isSuspect);
     await this.#requestTogether(
@@ -329,7 +331,9 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       this.#granted.delete(filter);
       this.#requested.delete(filter);
     }
-    if (before !== [...this.#granted].join()) this.#onGranted?.(this.#granted);
+    const granted = [...this.#granted].join();
+    if (granted !== this.#reportedFilters) this.#onGranted?.(this.#granted);
+    this.#reportedFilters = granted;
   }
 
   /** Ends the connection if a packet has no response. */

@@ -89,6 +89,19 @@ describe('broker session', () => {
     expect(server.asked).toEqual(['+a', '+b', '+c', '+b', '+c', '+d', '-a']);
   });
 
+  it('is recorded if the broker closes connections before all filters are requested', async () => {
+    server.closesOn.add('forbidden');
+    const one = brokerOf({}, port, FAST);
+    let held: string[] = [];
+    one.resume([], (filters) => {
+      held = [...filters];
+    });
+    one.subscribe(['a', 'forbidden'], async () => {});
+    one.start();
+    await vi.waitUntil(() => held.length > 0, { timeout: 20_000 });
+    expect(held).toEqual(['a']);
+  });
+
   it('ends without a response to each of its filters', async () => {
     const topics = Array.from({ length: 20 }, (_, at) => `silent/${at}`);
     for (const topic of topics) server.silentOn.add(topic);
