@@ -56,14 +56,8 @@ export class MessageReader {
     this.#grammar = grammar;
     this.#trouble = new TroubleLog(log, clock, `${grammar.name}s`);
     const rules = points.flatMap((point) => {
-      const {
-        topic,
-        available = 'online',
-        unavailable = 'offline',
-      } = {
-        ...source.spec.availability,
-        ...point.spec.availability,
-      };
+      const availability = { ...source.spec.availability, ...point.spec.availability };
+      const { topic, available = 'online', unavailable = 'offline' } = availability;
       return topic === undefined ? [] : [{ topic, point, available, unavailable }];
     });
     this.#rules = Map.groupBy(rules, ({ topic }) => topic);

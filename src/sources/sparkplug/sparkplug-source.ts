@@ -37,8 +37,8 @@ interface Known {
   group: string;
   name: string;
   state: EdgeNode;
-  /** Unacknowledged messages whose aliases or data types are not known yet. */
-  waiting: { message: Message; topic: NodeTopic; settle(stored: Promise<void>): void }[];
+  /** Process unacknowledged messages again, whose aliases or data types are not known yet. */
+  waiting: ((pass: 'again' | 'final') => void)[];
 }
 
 /**
@@ -104,10 +104,8 @@ export class SparkplugSource implements RunningSource {
   async stop(isGone = false): Promise<void> {
     this.#isStopped = true;
     this.#cancelCheck();
-    // The broker redelivers the waiting messages.
-    for (const { waiting } of this.#nodes.values()) {
-      for (const { settle } of waiting.splice(0)) settle(Promise.reject(new SourceStopped()));
-    }
+    // The broker redelivers the waiting messages, because they are rejected.
+    for (const known of this.#nodes.values()) this.#resume(known, 'final');
     if (isGone) this.leave();
     this.#context.gate.commitSoon();
   }
@@ -208,6 +206,7 @@ export class SparkplugSource implements RunningSource {
     const { gate, clock } = this.#context;
     const { state, waiting } = known;
     const nowMs = clock.monotonicMs();
+    if (this.#isStopped) return Promise.reject(new SourceStopped());
     try {
       const read = decode(message, topic);
       const words = 'messages on a topic are readable again';
@@ -215,7 +214,7 @@ export class SparkplugSource implements RunningSource {
       if (pass === 'new') this.#observe(known, read, nowMs);
       const mayWait = pass !== 'final' && waiting.length < MAX_WAITING && !state.isOverdue(nowMs);
       if (mayWait && !state.canResolve(read)) {
-        return new Promise((settle) => waiting.push({ message, topic, settle }));
+        return new Promise((settle) => waiting.push((next) => settle(this.#process(known, message, topic, next))));
       }
       const { readings, unknown } = state.read(read);
       if (unknown > 0) this.#countUnknown(known, unknown);
@@ -251,9 +250,7 @@ export class SparkplugSource implements RunningSource {
   }
 
   #resume(known: Known, pass: 'again' | 'final'): void {
-    for (const { message, topic, settle } of known.waiting.splice(0)) {
-      settle(this.#process(known, message, topic, pass));
-    }
+    for (const process of known.waiting.splice(0)) process(pass);
   }
 
   /** Writes only the identified metrics of the waiting messages, because the others can no longer be resolved. */

@@ -134,6 +134,13 @@ describe('Sparkplug B source without a birth certificate', () => {
     expect(deliver('NDATA', 1, [{ alias: 2, type: 'Int32', value: 1 }]).is).toBe('waiting');
   });
 
+  it('rejects waiting messages when it stops, so that the broker redelivers them', async () => {
+    const aliased = deliver('NDATA', 7, [{ alias: 2, type: 'Int32', value: -5 }]);
+    await source.stop();
+    await bench.clock.advance(0);
+    expect([aliased.is, stored()]).toEqual(['rejected', []]);
+  });
+
   it('defines the sign of an integer without a data type, which is not stored before', async () => {
     const early = deliverBytes('NDATA', untyped(7, 'b', 4_294_967_285));
     const foreign = deliverBytes('NDATA', untyped(8, 'other', 1));
