@@ -347,11 +347,7 @@ function lineOf({ kind, id, serial_number, tag, name, gone, seen_ms, accepted_ms
     tag,
     name,
     state: gone === 1 ? 'lost' : visible,
-    last_seen: isoOf(seen_ms),
-    accepted_at: accepted_ms === null ? null : isoOf(accepted_ms),
+    last_seen: new Date(seen_ms).toISOString(),
+    accepted_at: accepted_ms === null ? null : new Date(accepted_ms).toISOString(),
   };
-}
-
-function isoOf(ms: number): string {
-  return new Date(Math.min(8.64e15, Math.max(-8.64e15, ms))).toISOString();
 }

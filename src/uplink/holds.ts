@@ -373,8 +373,8 @@ export class Holds implements EventHolds {
         kind: hold.kind as HeldObject['kind'],
         id: hold.id,
         cause: hold.cause,
-        since: isoOf(hold.sinceMs),
-        last_probe: hold.lastTryAtMs === undefined ? null : isoOf(toWallMs + hold.lastTryAtMs),
+        since: new Date(hold.sinceMs).toISOString(),
+        last_probe: hold.lastTryAtMs === undefined ? null : new Date(toWallMs + hold.lastTryAtMs).toISOString(),
         next_probe_in_seconds: Math.max(0, Math.round((hold.nextTryAtMs - clock.monotonicMs()) / 1000)),
         tags: this.#tagsOf(hold).map(({ name }) => name),
         values_wait:
@@ -526,8 +526,4 @@ function named(kind: HoldKind, ids: readonly number[]): Record<string, unknown> 
   if (ids.length === 1) return { [kind]: ids[0] };
   const many = kind === 'series' ? kind : `${kind}s`;
   return { [many]: ids.slice(0, MAX_NAMED), objects: ids.length };
-}
-
-function isoOf(ms: number): string {
-  return new Date(Math.min(8.64e15, Math.max(-8.64e15, ms))).toISOString();
 }
