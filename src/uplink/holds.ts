@@ -19,6 +19,7 @@ import { GatheredLines, MAX_NAMED } from '../base/gathered-lines.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import type { Refusal } from '../buffer/client/lanes.ts';
+import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { Tag } from '../config/tags.ts';
 
 export type HoldCause = AccessCause | 'rejected' | 'no_address';
@@ -78,26 +79,10 @@ const NO_ADDRESS: Refusal = {
   message: 'VALUES_PATH requires an instrumentation, but tags.yaml has none for this series',
 };
 
-interface KnownSeries {
-  id: number;
-  asset: number;
-  key: string;
-  group: string | undefined;
-  instrumentation?: number | undefined;
-}
-
-/** Series known to the agent, implemented by `SeriesCatalogue` of the buffer. */
-interface SeriesOfAssets {
-  get(id: number): KnownSeries | undefined;
-  ofAsset(asset: number): readonly KnownSeries[];
-  /** Returns the series that were bound to the instrumentation on acceptance. */
-  ofInstrumentation(instrumentation: number): readonly KnownSeries[];
-}
-
 export interface HoldsOptions {
   store: { hold(hold: StoredHold): Promise<void>; release(object: HeldObject): Promise<void> };
   tags: Iterable<Tag>;
-  series: SeriesOfAssets;
+  series: Pick<SeriesCatalogue, 'get' | 'ofAsset' | 'ofInstrumentation'>;
   /** Assets with waiting values, without those of held series. */
   lanes(): ReadonlyMap<number, unknown>;
   clock: Clock;

@@ -3,6 +3,7 @@
  * buffered values. A series keeps its asset from the time of acceptance, and its instrumentation if the path contained
  * one at that time. Otherwise the instrumentation of its tag applies.
  */
+import type { SeriesCatalogue } from '../buffer/series.ts';
 import { Instrumentations, namesInstrumentation } from '../config/instrumentations.ts';
 import type { Tag } from '../config/tags.ts';
 
@@ -19,18 +20,13 @@ export interface Addressed {
   series: readonly number[];
 }
 
-/** Implemented by the buffer's `SeriesCatalogue`. */
-interface KnownSeries {
-  get(id: number): { key: string; group: string | undefined } | undefined;
-}
-
 export class PostAddresses {
-  readonly #series: KnownSeries;
+  readonly #series: Pick<SeriesCatalogue, 'get'>;
   #template: string;
   #version = 0;
   #instrumentations: Instrumentations;
 
-  constructor(series: KnownSeries, valuesPath: string, tags: Iterable<Tag>) {
+  constructor(series: Pick<SeriesCatalogue, 'get'>, valuesPath: string, tags: Iterable<Tag>) {
     this.#series = series;
     this.#template = valuesPath;
     this.#instrumentations = new Instrumentations(tags);

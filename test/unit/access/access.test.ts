@@ -186,7 +186,7 @@ describe('lost instrumentation', () => {
     const plant = await buildPlant({ tags });
     await plant.receive(accessEvent('instrumentation_disappeared', 4711, 10));
     expect([plant.holds.isHeld(881), plant.holds.heldCount(), plant.holds.heldSeries()]).toEqual([false, 0, [1, 2, 4]]);
-    plant.known.push({ id: 6, asset: 882, key: 'pressure', group: undefined });
+    plant.known.push({ ...plant.known[3]!, id: 6 });
     expect(plant.holds.heldSeries()).toEqual([1, 2, 4, 6]);
     await plant.clock.advance(15 * MINUTE);
     expect(plant.tryDue()).toEqual([{ asset: 881, onlySeries: [1, 2] }]);

@@ -28,7 +28,9 @@ const TAGS = [
   tag('GW-01', 900, undefined, 'load'),
 ];
 
-const series = (id: number, asset: number, key: string) => ({ id, asset, key, group: undefined });
+const series = (id: number, asset: number, key: string) => {
+  return { id, asset, key, group: undefined, unit: undefined, instrumentation: undefined };
+};
 
 export interface PlantOptions {
   tags?: readonly Tag[];

@@ -3,6 +3,7 @@ import type { StoredHold } from '../../../src/access/access-table.ts';
 import type { Clock } from '../../../src/base/clock.ts';
 import { PlatformError } from '../../../src/base/errors.ts';
 import type { OutgoingBuffer } from '../../../src/buffer/client/lanes.ts';
+import type { Series } from '../../../src/buffer/series.ts';
 import type { Tag } from '../../../src/config/tags.ts';
 import { PlatformClock } from '../../../src/platform/platform-clock.ts';
 import { RequestBudget } from '../../../src/platform/request-budget.ts';
@@ -147,7 +148,7 @@ export class Plant {
   readonly logged: { level: number; event: string; msg: string; [member: string]: unknown }[] = [];
   /** Holds on disk, by kind and ID. */
   readonly storedHolds = new Map<string, StoredHold>();
-  readonly series = new Map<number, { id: number; asset: number; key: string; group: undefined }>();
+  readonly series = new Map<number, Series>();
   /** Changes the addresses, like a reload of VALUES_PATH. */
   addressVersion = 0;
   accepted = 0;
@@ -211,7 +212,8 @@ export class Plant {
   /** Accepts `count` values of one series and returns their numbers. */
   accept(asset: number, series: number, count = 1, timeMs = () => this.clock.wallMs()): number[] {
     const acceptedMs = this.clock.monotonicMs();
-    this.series.set(series, { id: series, asset, key: `s${series}`, group: undefined });
+    const rest = { group: undefined, unit: undefined, instrumentation: undefined };
+    this.series.set(series, { id: series, asset, key: `s${series}`, ...rest });
     const values = Array.from({ length: count }, () => ({
       number: this.accepted++,
       asset,
