@@ -255,7 +255,8 @@ export class SessionFile {
       throw this.#error('cannot be read', error);
     }
     try {
-      return (JSON.parse(text) as { tokens: unknown[] }).tokens.filter(isStored);
+      const { tokens } = JSON.parse(text) as { tokens: StoredToken[] };
+      return tokens.map(({ accessToken, refreshToken }) => ({ accessToken, refreshToken }));
     } catch {
       // The parser error is not attached as the cause, because its message quotes the text, which contains tokens.
       throw this.#error('does not contain tokens', undefined);
@@ -282,13 +283,4 @@ export class SessionFile {
       hint: 'Check the owner, mode and free space of STATE_DIR.',
     });
   }
-}
-
-function isStored(entry: unknown): entry is StoredToken {
-  const token = entry as Partial<StoredToken> | null;
-  return (
-    typeof token?.accessToken === 'string' &&
-    token.accessToken !== '' &&
-    (token.refreshToken === undefined || typeof token.refreshToken === 'string')
-  );
 }

@@ -143,7 +143,6 @@ export class Session implements TokenSource {
    * signal is aborted, no more tokens are requested.
    */
   async start(signal: AbortSignal): Promise<void> {
-    if (this.#state !== 'none') throw new Error('the session has already been started');
     this.#signal = signal;
     // Register the work as an attempt, so that `stop` waits for it. Otherwise, `stop` would remove the file while its
     // tokens are being read.
