@@ -11,7 +11,6 @@ export interface AssetState {
   /** Number of failures since the latest accepted post. */
   failures: number;
   pausedUntilMs: number;
-  lastPostAtMs: number;
   /** Time of its latest post with live values. */
   lastLiveAtMs: number;
   /** Time of its latest post with backlog values. */
@@ -29,13 +28,14 @@ const MIN_PAUSE_MS = 500;
 export class Assets {
   readonly states = new Map<number, AssetState>();
   readonly #clock: Clock;
+  readonly #options: { readonly postMaxBytes: number };
   /** Limits all posts after an outage. */
   readonly #afterOutage = new PostSize();
-  #configuredBytes: number;
 
-  constructor(clock: Clock, postMaxBytes: number) {
+  /** `options`: settings that a reload can change. */
+  constructor(clock: Clock, options: { readonly postMaxBytes: number }) {
     this.#clock = clock;
-    this.#configuredBytes = postMaxBytes;
+    this.#options = options;
   }
 
   of(asset: number): AssetState {
@@ -47,7 +47,6 @@ export class Assets {
         backlog: false,
         failures: 0,
         pausedUntilMs: never,
-        lastPostAtMs: never,
         lastLiveAtMs: never,
         lastBacklogAtMs: never,
         endedAtMs: never,
@@ -62,12 +61,11 @@ export class Assets {
   /** Maximum body size of a post for the asset; without an asset, the smallest limit of any asset. */
   maxBytes(asset?: number): number {
     const states = asset === undefined ? [...this.states.values()] : [this.of(asset)];
-    return Math.min(this.#configuredBytes, this.#afterOutage.maxBytes, ...states.map(({ size }) => size.maxBytes));
+    return Math.min(this.#options.postMaxBytes, this.#afterOutage.maxBytes, ...states.map(({ size }) => size.maxBytes));
   }
 
-  /** Applies POST_MAX_BYTES after a reload, and forgets all limits. */
-  setMaxBytes(postMaxBytes: number): void {
-    this.#configuredBytes = postMaxBytes;
+  /** Removes all limits below POST_MAX_BYTES after a reload. */
+  forgetLimits(): void {
     this.#afterOutage.restart();
     for (const { size } of this.states.values()) size.restart();
   }

@@ -122,7 +122,7 @@ export function chooseTrial(state: ChooseState, isSearch: boolean): Choice {
     }
     // Held assets are tried last.
     const isHeld = state.isHeld(lane.asset);
-    const postAtMs = asset?.lastPostAtMs ?? Number.NEGATIVE_INFINITY;
+    const postAtMs = asset ? Math.max(asset.lastLiveAtMs, asset.lastBacklogAtMs) : Number.NEGATIVE_INFINITY;
     const isBetter = isHeld === bestIsHeld ? postAtMs < bestPostAtMs : bestIsHeld;
     if (!best || isBetter) [best, bestIsHeld, bestPostAtMs] = [lane, isHeld, postAtMs];
   }

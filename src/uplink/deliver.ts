@@ -223,10 +223,9 @@ async function post(
   part: Batch,
   { path, instrumentation }: PostAddress,
   delivery: Delivery,
-  { assets, client, clock, health, log, options, aborting }: DeliverParts,
+  { client, clock, health, log, options, aborting }: DeliverParts,
 ): Promise<Answered | undefined> {
   const posted = { post: health.begin(), startedMs: clock.monotonicMs() };
-  assets.of(delivery.asset).lastPostAtMs = posted.startedMs;
   log.lastPostAtMs = clock.wallMs();
   const { body } = part;
   const deadlineMs = deadlineMsOf(body.length);

@@ -54,7 +54,7 @@ const QUOTA = { baseMs: 60_000, capMs: 3_600_000 };
 
 export class Health {
   readonly #clock: Clock;
-  #activeMs = ACTIVE_MS;
+  readonly #options: { readonly postIntervalMs: number };
   readonly #acceptedAtMs = new Map<number, number>();
   /** Assets that failed since the latest accepted post, with the number of the next post at that time. */
   readonly #faults = new Map<number, { fault: Fault; at: number }>();
@@ -65,14 +65,14 @@ export class Health {
   #quotaPauses = 0;
   #outage: Outage | undefined;
 
-  constructor(clock: Clock, postIntervalMs: number) {
+  /** `options`: settings that a reload can change. */
+  constructor(clock: Clock, options: { readonly postIntervalMs: number }) {
     this.#clock = clock;
-    this.setInterval(postIntervalMs);
+    this.#options = options;
   }
 
-  /** Applies POST_INTERVAL after a reload. */
-  setInterval(postIntervalMs: number): void {
-    this.#activeMs = Math.max(ACTIVE_MS, 3 * postIntervalMs);
+  get #activeMs(): number {
+    return Math.max(ACTIVE_MS, 3 * this.#options.postIntervalMs);
   }
 
   /** `undefined` while online. */

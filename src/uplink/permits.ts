@@ -2,19 +2,12 @@
  * Permits for posts: a socket and a request from the budget. Live posts are served first. While backlog posts also
  * wait, one in five is a backlog post, and the backlog uses all sockets except one.
  */
+import type { RequestBudget } from '../platform/request-budget.ts';
+
 export type PostKind = 'live' | 'backlog' | 'probe';
 
 /** Part of the request budget that posts require. */
-export interface PostBudget {
-  acquire(kind: PostKind, signal?: AbortSignal): Promise<void>;
-  /** Refunds the latest request, because it was not sent. */
-  refund(): void;
-  readonly isLimited: boolean;
-  /** Monotonic end of a pause after a 429, in milliseconds; `undefined` if there is none. */
-  readonly restingUntilMs: number | undefined;
-  /** Ends a pause at an operator's request. */
-  endRest(): void;
-}
+export type PostBudget = Pick<RequestBudget, 'acquire' | 'refund' | 'isLimited' | 'restingUntilMs' | 'endRest'>;
 
 export interface Permit {
   /** Frees the socket. The request was sent. */
@@ -32,19 +25,21 @@ const CREDIT_PER_LIVE_POST = 0.25;
 
 export class Permits {
   readonly #budget: PostBudget;
+  readonly #options: { readonly concurrency: number };
   readonly #signal: AbortSignal;
   readonly #waiting: Record<PostKind, Waiter[]> = { live: [], backlog: [], probe: [] };
   readonly #used: Record<PostKind, number> = { live: 0, backlog: 0, probe: 0 };
   /** Number of backlog posts that are due in return for live posts. */
   #credit = 0;
   #isServing = false;
-  concurrency: number;
 
-  /** When the signal aborts, waiting callers are rejected with its reason. */
-  constructor(budget: PostBudget, concurrency: number, signal: AbortSignal) {
+  /**
+   * `options`: settings that a reload can change. When the signal aborts, waiting callers are rejected with its reason.
+   */
+  constructor(budget: PostBudget, options: { readonly concurrency: number }, signal: AbortSignal) {
     this.#budget = budget;
+    this.#options = options;
     this.#signal = signal;
-    this.concurrency = concurrency;
     signal.addEventListener('abort', () => this.#rejectAll(signal.reason));
   }
 
@@ -98,10 +93,11 @@ export class Permits {
 
   /** Returns the kind of the most urgent waiting post for which there is a socket. */
   #nextKind(): PostKind | undefined {
-    if (this.used >= this.concurrency) return undefined;
+    const { concurrency } = this.#options;
+    if (this.used >= concurrency) return undefined;
     if (this.#waiting.probe.length > 0) return 'probe';
     const hasLive = this.#waiting.live.length > 0;
-    const hasBacklog = this.#waiting.backlog.length > 0 && this.#used.backlog < Math.max(1, this.concurrency - 1);
+    const hasBacklog = this.#waiting.backlog.length > 0 && this.#used.backlog < Math.max(1, concurrency - 1);
     if (hasBacklog && (!hasLive || this.#credit >= 1)) return 'backlog';
     return hasLive ? 'live' : undefined;
   }

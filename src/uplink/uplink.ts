@@ -49,6 +49,7 @@ const RETRY_MS = 1_000;
 
 export class Uplink {
   readonly #parts: UplinkParts;
+  /** Shared with all parts, so that a reload changes them in one place. */
   readonly #options: UplinkOptions;
   readonly #assets: Assets;
   readonly #health: Health;
@@ -75,17 +76,16 @@ export class Uplink {
 
   constructor(parts: UplinkParts, options: UplinkOptions) {
     const { clock, holds, addresses, client } = parts;
-    const { backfillValuesPerSecond, concurrency, postIntervalMs, postMaxBytes, postMaxValues } = options;
     this.#parts = parts;
     this.#options = { ...options };
     this.#run = Math.floor(clock.wallMs() / 1000).toString(36);
     this.#tickedMs = clock.monotonicMs();
-    this.#assets = new Assets(clock, postMaxBytes);
-    this.#health = new Health(clock, postIntervalMs);
-    this.#permits = new Permits(parts.budget, concurrency, this.#stopping.signal);
+    this.#assets = new Assets(clock, this.#options);
+    this.#health = new Health(clock, this.#options);
+    this.#permits = new Permits(parts.budget, this.#options, this.#stopping.signal);
     this.#log = new UplinkLog(clock, parts.log, parts.hooks ?? {});
-    this.#backfill = new BackfillRate(backfillValuesPerSecond, postIntervalMs, postMaxValues, clock.monotonicMs());
-    this.#lag = new PostLag(postIntervalMs);
+    this.#backfill = new BackfillRate(this.#options, clock.monotonicMs());
+    this.#lag = new PostLag(this.#options);
     this.#deliverParts = {
       client,
       addresses,
@@ -162,13 +162,8 @@ export class Uplink {
 
   /** Applies settings after a reload and sends a post immediately. */
   setPace(pace: UplinkOptions): void {
-    const { backfillValuesPerSecond, concurrency, postIntervalMs, postMaxBytes, postMaxValues } = pace;
     Object.assign(this.#options, pace);
-    this.#assets.setMaxBytes(postMaxBytes);
-    this.#health.setInterval(postIntervalMs);
-    this.#permits.concurrency = concurrency;
-    this.#lag.setInterval(postIntervalMs);
-    this.#backfill.setRate(backfillValuesPerSecond, postIntervalMs, postMaxValues);
+    this.#assets.forgetLimits();
     this.tryNowOnRequest();
   }
 
