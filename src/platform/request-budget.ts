@@ -132,7 +132,7 @@ export class RequestBudget {
   /** Refunds the latest request, because it did not reach the platform. */
   refund(): void {
     for (const pace of this.#paces) pace.refund();
-    for (const count of [this.#minuteCount, this.#dayCount]) count.remove();
+    for (const count of [this.#minuteCount, this.#dayCount]) count.add(this.#clock.monotonicMs(), -1);
   }
 
   /** Records a 429 response. The platform rejects requests for `closedMs`, in which further 429 have no effect. */
@@ -144,12 +144,8 @@ export class RequestBudget {
     this.#shareAfterRefusal = isHalved ? Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL) : this.#share;
     this.#openMs = nowMs + closedMs;
     const spreadMs = Math.max(Math.min(closedMs, REST_SPREAD_MS), this.#minute ? SPAN_MS / this.#share : 0);
-    this.restUntil(this.#openMs + this.#clock.random() * spreadMs);
-  }
-
-  /** Delays every request until `monotonicMs`. Does not shorten an existing rest. */
-  restUntil(monotonicMs: number): void {
-    this.#restUntilMs = Math.max(this.#restUntilMs, monotonicMs);
+    // Does not shorten an existing rest.
+    this.#restUntilMs = Math.max(this.#restUntilMs, this.#openMs + this.#clock.random() * spreadMs);
   }
 
   /** Monotonic time at which the rest after a 429 ends; undefined if no rest is active. */
@@ -207,7 +203,7 @@ export class RequestBudget {
     for (const pace of this.#paces) pace.spend(nowMs);
     const intervalMs = Math.max(0, ...this.#paces.map((pace) => pace.intervalMs));
     if (kind === 'probe') this.#probeAtMs = nowMs + REQUESTS_PER_PROBE * intervalMs;
-    for (const count of [this.#minuteCount, this.#dayCount]) count.add(nowMs);
+    for (const count of [this.#minuteCount, this.#dayCount]) count.add(nowMs, 1);
   }
 
   /** Grants available requests to waiting callers, and continues when the next request is available. */
@@ -270,25 +266,20 @@ class RecentCount {
     this.#windowMs = windowMs;
   }
 
-  add(nowMs: number): void {
+  /** A refund is counted at its own time, as a request of -1. */
+  add(nowMs: number, requests: 1 | -1): void {
     const slot = Math.floor(nowMs / this.#slotMs);
-    this.#counts.set(slot, (this.#counts.get(slot) ?? 0) + 1);
+    this.#counts.set(slot, (this.#counts.get(slot) ?? 0) + requests);
     for (const old of this.#counts.keys()) {
       if (old > slot - this.#windowMs / this.#slotMs) break;
       this.#counts.delete(old);
     }
   }
 
-  /** Removes the latest request. */
-  remove(): void {
-    const [slot, count] = [...this.#counts].findLast(([, counted]) => counted > 0) ?? [];
-    if (slot !== undefined) this.#counts.set(slot, count! - 1);
-  }
-
   sum(nowMs: number, forMs: number): number {
     const oldest = Math.floor(nowMs / this.#slotMs) - forMs / this.#slotMs;
     let sum = 0;
     for (const [slot, count] of this.#counts) if (slot > oldest) sum += count;
-    return sum;
+    return Math.max(0, sum);
   }
 }
