@@ -1,4 +1,4 @@
-import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
+import { gunzipSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
 import { codeOf, PlatformError } from '../base/errors.ts';
 import type { Redactor } from '../base/redactor.ts';
@@ -186,16 +186,9 @@ export class HttpBoundary {
 
 type Headers = Record<string, string | string[] | undefined>;
 
-const DECODERS: Readonly<Record<string, typeof gunzipSync>> = {
-  gzip: gunzipSync,
-  'x-gzip': gunzipSync,
-  deflate: inflateSync,
-  br: brotliDecompressSync,
-};
-
 /**
- * Converts a complete response. Some servers compress without being asked. A body that expands beyond `maxBytes` is
- * reported as truncated; a body in an unknown format keeps its `content-encoding`.
+ * Converts a complete response. Some servers use gzip without being asked. A body that expands beyond `maxBytes` is
+ * reported as truncated; a body in another format keeps its `content-encoding`.
  */
 function toAnswer(
   head: { status: number; headers: Headers },
@@ -204,20 +197,18 @@ function toAnswer(
   redactor: Redactor,
 ): PlatformAnswer {
   let { headers } = head;
-  const coding = headers['content-encoding'];
-  const decode = coding === undefined ? undefined : DECODERS[String(coding).trim().toLowerCase()];
+  const isZipped = /^\s*(x-)?gzip\s*$/i.test(String(headers['content-encoding']));
   let body = bytes;
   let isCut = truncated;
-  if (decode && bytes.length > 0 && !truncated) {
+  if (isZipped && bytes.length > 0 && !truncated) {
     try {
-      body = decode(bytes, { maxOutputLength: maxBytes });
+      body = gunzipSync(bytes, { maxOutputLength: maxBytes });
     } catch {
       body = Buffer.alloc(0);
       isCut = true;
     }
-    headers = { ...headers, 'content-length': String(body.length) };
+    headers = { ...headers, 'content-encoding': undefined, 'content-length': String(body.length) };
   }
-  if (decode && !truncated) headers = { ...headers, 'content-encoding': undefined };
   return {
     status: head.status,
     header(name) {

@@ -11,7 +11,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
+import { gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { Redactor } from '../../../src/base/redactor.ts';
@@ -172,12 +172,11 @@ describe('HTTP client', () => {
 
 describe('compressed response', () => {
   const body = JSON.stringify({ ok: 'x'.repeat(2_000) });
-  const encoders = { gzip: gzipSync, deflate: deflateSync, br: brotliCompressSync };
   const answering = (bytes: Buffer, coding: string) =>
     httpServer((_, response) => response.writeHead(200, { 'content-encoding': coding }).end(bytes));
 
-  it.each(Object.entries(encoders))('in %s is expanded', async (coding, encode) => {
-    const port = await answering(encode(body), coding);
+  it.each(['gzip', 'x-gzip', 'GZIP'])('in %s is expanded', async (coding) => {
+    const port = await answering(gzipSync(body), coding);
     const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`);
     expect(answer.text).toBe(body);
     expect(answer.header('content-encoding')).toBeUndefined();
