@@ -194,7 +194,7 @@ export function beginSignIn(webUrl: string, client: PersonClient, redirectUri: s
 }
 
 /** Returns the code challenge according to RFC 7636 section 4.2. */
-export function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base64' = 'base64url'): string {
+function challengeOf(codeVerifier: string, encoding: 'base64url' | 'base64' = 'base64url'): string {
   return createHash('sha256').update(codeVerifier, 'ascii').digest(encoding);
 }
 

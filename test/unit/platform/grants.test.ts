@@ -1,12 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
-import {
-  beginSignIn,
-  type ClientCredentials,
-  challengeOf,
-  codeGrantRequest,
-  TokenRequests,
-} from '../../../src/platform/grants.ts';
+import { type ClientCredentials, TokenRequests } from '../../../src/platform/grants.ts';
 import type { HttpRequest, PlatformAnswer } from '../../../src/platform/http-boundary.ts';
 import { GrantError, processTokenAnswer } from '../../../src/platform/response-meanings.ts';
 
@@ -170,45 +164,6 @@ describe('technical user grants', () => {
     expect(said('temporarily_unavailable')).toMatchObject({ failure: 'unavailable', retryable: true });
     expect(said('unsupported_grant_type').hint).toContain('does not allow the password grant');
     expect(said('no_pass')).toMatchObject({ failure: 'refused', oauthError: 'no_***' });
-  });
-
-  it.each([204, 200, 302, 401, 403, 407, 511])('reject a captive portal response with %d', (status) => {
-    const page = answerOf(status, status === 204 ? '' : '<html>Sign in</html>', { 'content-type': 'text/html' });
-    const { failure } = failureOf(() => read(page));
-    expect(failure).toBe(status === 511 ? 'unavailable' : 'unreadable');
-    const words = JSON.stringify({ errors: [], access_token: 'x', token_type: 'Bearer' });
-    expect(failureOf(() => read(answerOf(200, words))).failure).toBe('unreadable');
-  });
-});
-
-describe('user sign-in', () => {
-  const WEB = 'https://web.example.com';
-  const REDIRECT = 'http://127.0.0.1:4711/back';
-
-  it('with PKCE sends an S256 code challenge and exchanges the code without a secret', () => {
-    const signIn = beginSignIn(WEB, { clientId: 'key' }, REDIRECT);
-    const query = signIn.address.searchParams;
-    expect(signIn.address.pathname).toBe('/app/id/sign_in');
-    expect(signIn.codeVerifier).toMatch(/^[A-Za-z0-9\-._~]{43,128}$/);
-    expect(query.get('code_challenge')).toBe(challengeOf(signIn.codeVerifier!));
-    expect(query.get('code_challenge_method')).toBe('S256');
-    expect(query.get('redirect_uri')).toBe(REDIRECT);
-    const request = codeGrantRequest(WEB, { clientId: 'key' }, signIn, 'the-code');
-    expect(String(request.url)).toBe('https://web.example.com/app/id/oauth/token');
-    expect(Object.fromEntries(formOf(request.body))).toEqual({
-      grant_type: 'authorization_code',
-      client_id: 'key',
-      code: 'the-code',
-      code_verifier: signIn.codeVerifier,
-      redirect_uri: REDIRECT,
-    });
-    expect(request.headers).not.toHaveProperty('authorization');
-  });
-
-  it('computes the code challenge from the example in RFC 7636, appendix B', () => {
-    expect(challengeOf('dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk')).toBe(
-      'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM',
-    );
   });
 });
 

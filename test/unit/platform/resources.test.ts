@@ -79,40 +79,6 @@ describe('client for platform 4.2 resources', () => {
       ['DELETE', '/v1/permissions/101?all=true', undefined],
     ]);
   });
-
-  it('supports owners, by email address in v2 and by ID in v1', async () => {
-    const v2 = { assignable: ANNA, permitable: ASSET };
-    const v1 = { assignable: { id: 6, type: 'User' as const }, permitable: ASSET };
-    await changeOwner(bench.client, 'add', v2);
-    await changeOwner(bench.client, 'remove', v2);
-    await changeOwner(bench.client, 'add', v1);
-    await changeOwner(bench.client, 'remove', v1);
-    expect(wire()).toEqual([
-      ['POST', '/v2/owners', v2],
-      ['DELETE', '/v2/owners', v2],
-      ['POST', '/v1/owners', v1],
-      ['DELETE', '/v1/owners', v1],
-    ]);
-  });
-});
-
-describe('client for platform 4.3 resources', () => {
-  it('adds, replaces and removes members, by email address in v2 and by ID in v1', async () => {
-    await changeMembers(bench.client, 2, 'add', 'tenant-admins', 50, ['a@x.y', 'b@x.y']);
-    await changeMembers(bench.client, 2, 'replace', 'tenant-users', 50, []);
-    await changeMembers(bench.client, 2, 'remove', 'userrole-users', 60, ['a@x.y']);
-    await changeMembers(bench.client, 1, 'add', 'tenant-admins', 50, [6]);
-    await changeMembers(bench.client, 1, 'replace', 'tenant-users', 50, [6, 7]);
-    await changeMembers(bench.client, 1, 'remove', 'userrole-users', 60, [6]);
-    expect(wire()).toEqual([
-      ['POST', '/v2/tenants/50/admins', { users: [{ email: 'a@x.y' }, { email: 'b@x.y' }] }],
-      ['PATCH', '/v2/tenants/50/users', { users: [] }],
-      ['DELETE', '/v2/userroles/60/users', { users: [{ email: 'a@x.y' }] }],
-      ['POST', '/v1/tenants/50/admins', { admins: [{ id: 6 }] }],
-      ['PATCH', '/v1/tenants/50/users', { users: [{ id: 6 }, { id: 7 }] }],
-      ['DELETE', '/v1/userroles/60/users', { users: [{ id: 6 }] }],
-    ]);
-  });
 });
 
 describe('client for platform 4.5 resources', () => {

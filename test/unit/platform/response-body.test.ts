@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Redactor } from '../../../src/base/redactor.ts';
-import { answerWords, foreignWords, problemsOf } from '../../../src/platform/response-body.ts';
+import { problemsOf } from '../../../src/platform/response-body.ts';
 import { CallRefusal, processTokenAnswer, verdictOfAnswer } from '../../../src/platform/response-meanings.ts';
 
 const answer = (status: number, text: string, headers: Record<string, string> = {}) => ({
@@ -55,13 +55,6 @@ describe('quoted platform message', () => {
   it('omits secrets contained in the request', () => {
     expect(failureOf({ error: 'x', error_description: 'wrong: hunter2' })).toContain('wrong: ***');
     expect(failureOf({ errors: [{ type: 'x', message: 'wrong: hunter2' }] })).toContain('wrong: ***');
-  });
-
-  it('is read from the error body if possible, otherwise from the beginning of the response', () => {
-    expect(answerWords(answer(400, api('no such unit')))).toBe('invalid: no such unit: unit');
-    expect(answerWords(answer(502, '<html><title>Bad gateway</title>'))).toBe('Bad gateway');
-    expect(answerWords(answer(502, '\u001f\u008b', { 'content-encoding': 'gzip' }))).toBe('');
-    expect(foreignWords('a <b>c</b>', 3)).toBe('a c');
   });
 
   it.each(['{}', '[]', 'null', '{"errors":{}}', '{"errors":[null,7,{}]}', '{"errors":', ''])(
