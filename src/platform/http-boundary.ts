@@ -7,7 +7,7 @@ import { transportError } from './transport-errors.ts';
 
 /** Outgoing request. `headers` are sent unchanged. */
 export interface HttpRequest {
-  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   url: URL;
   headers?: Readonly<Record<string, string>>;
   body?: Uint8Array | string;

@@ -216,8 +216,6 @@ async function isAcceptedElsewhere(
   return false;
 }
 
-const HEADERS = { 'content-type': 'application/json' };
-
 /** Posts a part. Returns `undefined` if the agent aborted the post. */
 async function post(
   part: Batch,
@@ -229,7 +227,7 @@ async function post(
   log.lastPostAtMs = clock.wallMs();
   const { body } = part;
   const deadlineMs = deadlineMsOf(body.length);
-  const call = { method: 'POST', path, body, headers: HEADERS, deadlineMs, signal: aborting } as const;
+  const call = { method: 'POST', path, body, deadlineMs, signal: aborting } as const;
   let verdict: Verdict | undefined;
   try {
     // The request has been acquired from the budget.

@@ -223,17 +223,6 @@ describe('uplink over several hours', () => {
     expect(plant.uplink.snapshot().state).toBe('online');
   });
 
-  it('pauses all posts for the duration of Retry-After', async () => {
-    let limited = true;
-    await begin(() => (limited ? { status: 429, headers: { 'retry-after': '200' } } : TAKEN));
-    await flow(30, range(3));
-    const first = posts().length;
-    limited = false;
-    await flow(300, range(3));
-    expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeGreaterThanOrEqual(200_000);
-    expect(posts()[first]!.atMs - posts()[0]!.atMs).toBeLessThanOrEqual(216_000);
-  });
-
   it.each([4, 8])('isolates an invalid value although every %dth post for its asset gets 429', async (every) => {
     let tries = 0;
     const limited = { status: 429, headers: { 'retry-after': '1' } };
