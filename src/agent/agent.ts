@@ -182,7 +182,7 @@ export class Agent {
     // The login runs while the other parts start.
     await this.#startSession();
     if (this.#stopped) return;
-    await agent.start(this.#stopping.signal);
+    await agent.start();
     await firstLoginTried(session, clock);
     // Load the metrics registry last. After that, requests can be served even if no more files can be opened.
     if (configuration.settings.opsListen) await this.#metrics.registry();

@@ -153,10 +153,10 @@ export class RunningAgent {
     this.#live = this.#makeLive();
   }
 
-  /** Starts all parts. The signal stops posting immediately. */
-  async start(signal: AbortSignal): Promise<void> {
+  /** Starts all parts. */
+  async start(): Promise<void> {
     await this.#events.start();
-    await this.#uplink.start(signal);
+    await this.#uplink.start();
     await this.#placeRules();
     await this.#sources.start();
     await this.#openOperations();

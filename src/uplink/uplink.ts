@@ -102,13 +102,9 @@ export class Uplink {
     };
   }
 
-  /**
-   * Starts posting. Resolves once the held series are registered with the buffer. The signal stops the uplink in the
-   * same way as `stop(0)`.
-   */
-  async start(signal?: AbortSignal): Promise<void> {
+  /** Starts posting. Resolves once the held series are registered with the buffer. */
+  async start(): Promise<void> {
     const { buffer, holds } = this.#parts;
-    signal?.addEventListener('abort', () => void this.stop(0), { once: true });
     await this.#registerHeld();
     this.#unsubscribe = [
       buffer.onChange(() => this.wake()),

@@ -108,16 +108,6 @@ describe('uplink shutdown', () => {
     await plant.uplink.stop(30_000);
     expect(plant.buffer.quarantined).toEqual([]);
   });
-
-  it('is also triggered by the signal that it was started with', async () => {
-    build();
-    const giveUp = new AbortController();
-    plant.accept(1, 1);
-    await plant.uplink.start(giveUp.signal);
-    giveUp.abort();
-    await clock.advance(60_000);
-    expect(posts()).toEqual([]);
-  });
 });
 
 describe('operator request', () => {
