@@ -14,8 +14,6 @@ import { ManualClock } from '../doubles/manual-clock.ts';
 import { TokenServer } from './token-server.ts';
 import { untilValid } from './until-valid.ts';
 
-export const CLIENT_SECRET = 'client secret+ü:%';
-
 /** Session and client with a strict platform on loopback, all with the same manual clock. */
 export class SessionBench {
   readonly clock = new ManualClock();
@@ -26,7 +24,7 @@ export class SessionBench {
   /** Number of reported tokens that another client revoked. */
   revokedElsewhere = 0;
   credentials: SessionCredentials = {
-    client: { clientId: 'client-id', clientSecret: CLIENT_SECRET, clientAuth: 'basic' },
+    client: { clientId: 'client-id', clientSecret: 'client secret+ü:%', clientAuth: 'basic' },
     user: { username: 'gateway@example.com', password: this.server.password },
   };
   readonly log: Logger = pino(

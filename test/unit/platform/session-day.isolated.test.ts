@@ -183,18 +183,6 @@ describe('token revocation', () => {
 });
 
 describe('startup after a crash', () => {
-  it('revokes a refresh token whose access token has expired', async () => {
-    await bench.start();
-    const left = bench.server.tokens[0]!;
-    await bench.session.stop(0).catch(() => undefined);
-    left.revokedMs = undefined;
-    const token = { accessToken: 'gone', refreshToken: left.refresh };
-    writeFileSync(`${bench.folder}/session.json`, JSON.stringify({ version: 1, tokens: [token] }));
-    bench.renewSession();
-    await bench.start();
-    await until(() => bench.server.seen.some((seen) => seen.form.get('token') === left.refresh));
-  });
-
   it('tolerates a truncated session file, and never logs its content', async () => {
     writeFileSync(`${bench.folder}/session.json`, '{"version":1,"tokens":[{"accessToken":"secret-left-behind');
     await bench.start();
