@@ -42,8 +42,6 @@ interface ResponseMeaning {
   /** Status, class of statuses (`5xx`), error code, `other status` or `other error`. */
   response: string;
   meaning: Meaning;
-  /** Effect on the posted values. */
-  effect: string;
   /** Error code of an API call with this status. Default: `platform.unexpected`. */
   code?: string;
   /** Description of the status in error messages. Default: `unexpected`. */
@@ -54,53 +52,28 @@ interface ResponseMeaning {
 }
 
 const INVALID = { code: 'platform.invalid', what: 'invalid', hint: 'Correct the input that the platform rejected.' };
-const RETRIED = 'stay in the buffer; retried with increasing pauses';
-const PLATFORM_RETRIED = 'stay in the buffer; retried at least every 60 s';
 
-/** Meanings of all responses (platform 10.3), defined only here. docs/reference/verdicts.md contains the same rows. */
+/**
+ * Meanings of all responses (platform 10.3), defined only here. docs/reference/verdicts.md contains the same rows, and
+ * their effect on the posted values.
+ */
 export const RESPONSES: readonly ResponseMeaning[] = [
-  {
-    response: '204',
-    meaning: 'delivered',
-    effect: 'delivered; also applies to the statuses in POST_SUCCESS, if the body is empty',
-  },
-  {
-    response: '2xx',
-    meaning: 'not-understood',
-    effect: 'stay in the buffer; retried as for 5xx, because the response does not come from the platform',
-  },
+  { response: '204', meaning: 'delivered' },
+  { response: '2xx', meaning: 'not-understood' },
   {
     response: '3xx',
     meaning: 'not-understood',
-    effect: 'stay in the buffer; retried as for 2xx; redirects are not followed',
     code: 'platform.redirected',
     what: 'redirect',
     hint: 'Set PLATFORM_URL to the final address. Redirects are not followed.',
   },
-  {
-    response: 'HTML page',
-    meaning: 'not-understood',
-    effect: 'stay in the buffer; retried as for 2xx, if the status is 400, 402, 403, 404 or 422',
-  },
-  {
-    response: '400',
-    meaning: 'refused',
-    effect: 'split by series, then in half; a value that is rejected on its own is quarantined',
-    ...INVALID,
-  },
-  {
-    response: '413',
-    meaning: 'refused',
-    effect: 'split as for 400; later posts are smaller',
-    code: 'platform.too_large',
-    what: 'too large',
-    hint: 'Lower POST_MAX_BYTES.',
-  },
-  { response: '422', meaning: 'refused', effect: 'split as for 400', ...INVALID },
+  { response: 'HTML page', meaning: 'not-understood' },
+  { response: '400', meaning: 'refused', ...INVALID },
+  { response: '413', meaning: 'refused', code: 'platform.too_large', what: 'too large', hint: 'Lower POST_MAX_BYTES.' },
+  { response: '422', meaning: 'refused', ...INVALID },
   {
     response: '401',
     meaning: 'session',
-    effect: 'stay in the buffer; posted again with a new token, then retried as in an outage',
     code: 'platform.unauthorized',
     what: 'token rejected',
     retryable: true,
@@ -109,7 +82,6 @@ export const RESPONSES: readonly ResponseMeaning[] = [
   {
     response: '402',
     meaning: 'quota',
-    effect: 'stay in the buffer; all posts pause for 1 minute, doubling to 1 hour',
     code: 'platform.quota_exceeded',
     what: 'quota exceeded',
     retryable: true,
@@ -118,7 +90,6 @@ export const RESPONSES: readonly ResponseMeaning[] = [
   {
     response: '403',
     meaning: 'no-access',
-    effect: 'stay in the buffer; the asset is held and probed with single posts',
     code: 'platform.forbidden',
     what: 'forbidden',
     hint: 'Grant the permission to the user. Use `tagferry permissions` to list permissions.',
@@ -126,23 +97,14 @@ export const RESPONSES: readonly ResponseMeaning[] = [
   {
     response: '404',
     meaning: 'no-access',
-    effect: 'stay in the buffer; held as for 403',
     code: 'platform.not_found',
     what: 'not found, or no permission to see it',
     hint: 'Check the ID. If it is correct, grant can_read to the user.',
   },
-  {
-    response: '408',
-    meaning: 'later',
-    effect: RETRIED,
-    code: 'platform.timeout',
-    what: 'the request took too long',
-    retryable: true,
-  },
+  { response: '408', meaning: 'later', code: 'platform.timeout', what: 'the request took too long', retryable: true },
   {
     response: '409',
     meaning: 'later',
-    effect: RETRIED,
     code: 'platform.conflict',
     what: 'conflict',
     hint: 'The object already exists or has changed. Read it again.',
@@ -150,30 +112,22 @@ export const RESPONSES: readonly ResponseMeaning[] = [
   {
     response: '429',
     meaning: 'rest',
-    effect: 'stay in the buffer; all posts pause for `Retry-After`, or until the next minute without it',
     code: 'platform.rate_limited',
     what: 'too many requests',
     retryable: true,
     hint: 'Lower REQUESTS_PER_MINUTE, or check for another client with the same user or API key.',
   },
-  {
-    response: '5xx',
-    meaning: 'later',
-    effect: RETRIED,
-    code: 'platform.server_error',
-    what: 'server error',
-    retryable: true,
-  },
-  { response: 'other status', meaning: 'later', effect: RETRIED },
-  { response: 'platform.connection_refused', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.dns', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.unreachable', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.proxy', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.tls', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.no_session', meaning: 'unreachable', effect: PLATFORM_RETRIED },
-  { response: 'platform.connection_reset', meaning: 'later', effect: RETRIED },
-  { response: 'platform.timeout', meaning: 'later', effect: RETRIED },
-  { response: 'other error', meaning: 'later', effect: RETRIED },
+  { response: '5xx', meaning: 'later', code: 'platform.server_error', what: 'server error', retryable: true },
+  { response: 'other status', meaning: 'later' },
+  { response: 'platform.connection_refused', meaning: 'unreachable' },
+  { response: 'platform.dns', meaning: 'unreachable' },
+  { response: 'platform.unreachable', meaning: 'unreachable' },
+  { response: 'platform.proxy', meaning: 'unreachable' },
+  { response: 'platform.tls', meaning: 'unreachable' },
+  { response: 'platform.no_session', meaning: 'unreachable' },
+  { response: 'platform.connection_reset', meaning: 'later' },
+  { response: 'platform.timeout', meaning: 'later' },
+  { response: 'other error', meaning: 'later' },
 ];
 const BY_RESPONSE = new Map(RESPONSES.map((row) => [row.response, row]));
 

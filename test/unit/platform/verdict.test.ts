@@ -22,8 +22,8 @@ const platformWords = (of: ValuesAnswer) => verdictOfAnswer(of, [204]).reason;
 describe('verdict table', () => {
   it('matches docs/reference/verdicts.md row by row', () => {
     const text = readFileSync(join(import.meta.dirname, '../../../docs/reference/verdicts.md'), 'utf8');
-    const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$/gm)].map((row) => row.slice(1));
-    expect(rows.slice(1)).toEqual(RESPONSES.map(({ response, meaning, effect }) => [response, meaning, effect]));
+    const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$/gm)].map((row) => row.slice(1));
+    expect(rows.slice(1)).toEqual(RESPONSES.map(({ response, meaning }) => [response, meaning]));
   });
 
   it.each([
