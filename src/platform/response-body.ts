@@ -12,7 +12,7 @@ import type { PlatformAnswer } from './http-boundary.ts';
 type Answer = Pick<PlatformAnswer, 'status' | 'header' | 'text' | 'truncated'>;
 
 /** Error entry in a platform response. */
-export type Problem = ErrorBody['errors'][number];
+type Problem = ErrorBody['errors'][number];
 
 const MAX_PROBLEMS = 20;
 const MAX_PROBLEM_WORDS = 200;

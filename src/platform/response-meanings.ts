@@ -14,7 +14,6 @@ import {
   isPage,
   isSuccess,
   jsonObjectOf,
-  type Problem,
   problemsOf,
   quoted,
 } from './response-body.ts';
@@ -221,18 +220,17 @@ export function callErrorOf(status: number) {
 /** Non-2xx response to an API call. `call` is the call name, for example `POST /v1/assets/1/values`. */
 export class CallRefusal extends PlatformError {
   readonly status: number;
-  readonly problems: readonly Problem[];
 
   constructor(answer: PlatformAnswer, call: string) {
     const { status } = answer;
     const { code, what, retryable, hint } = callErrorOf(status);
-    const problems = problemsOf(answer);
-    const words = problems.map(({ attribute, message }) => (attribute ? `${attribute}: ${message}` : message));
+    const words = problemsOf(answer).map(({ attribute, message }) =>
+      attribute ? `${attribute}: ${message}` : message,
+    );
     const said = words.length > 0 ? `: ${words.join('; ')}` : '';
     const facts = { code, retryable, hint: standInHint(answer) ?? hint };
     super(`the platform responded ${status} (${what}) to ${call}${said}`, facts);
     this.status = status;
-    this.problems = problems;
   }
 }
 

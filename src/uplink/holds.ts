@@ -21,6 +21,7 @@ import { Repeats } from '../base/repeats.ts';
 import type { Refusal } from '../buffer/client/lanes.ts';
 import type { SeriesCatalogue } from '../buffer/series.ts';
 import type { Tag } from '../config/tags.ts';
+import { QUARANTINE_HINT } from './uplink-log.ts';
 
 export type HoldCause = AccessCause | 'rejected' | 'no_address';
 type HoldKind = HeldObject['kind'] | 'series';
@@ -66,7 +67,7 @@ const LINES: Partial<Record<HoldCause, HeldLine>> = {
     level: 'error',
     event: 'uplink.series_waits',
     message: 'values rejected repeatedly, values held',
-    hint: 'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.',
+    hint: QUARANTINE_HINT,
   },
 };
 const RELEASED = {

@@ -7,7 +7,7 @@ import { messageOf } from '../base/errors.ts';
 import type { Logger } from '../base/logger.ts';
 import { Repeats } from '../base/repeats.ts';
 import type { Batch, Refusal } from '../buffer/client/lanes.ts';
-import type { Verdict } from '../platform/response-meanings.ts';
+import { callErrorOf, type Verdict } from '../platform/response-meanings.ts';
 import type { Outage, OutageCause } from './health.ts';
 
 /** Callbacks for metrics. */
@@ -48,9 +48,7 @@ const FAILURES = {
   post: { event: 'uplink.post_failed', message: 'POST request failed' },
   plan: { event: 'uplink.plan_failed', message: 'failed to select the next post' },
 };
-const QUOTA_HINT =
-  'Increase the quota of the connect subscription, or wait for its next period. To stay below the quota, set REQUESTS_PER_DAY.';
-const QUARANTINE_HINT =
+export const QUARANTINE_HINT =
   'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.';
 
 export class UplinkLog {
@@ -148,7 +146,7 @@ export class UplinkLog {
 
   unavailable(batch: Named, { cause, code, reason, attempts, nextTryAtMs }: Outage): void {
     const nextTryMs = Math.max(0, Math.round(nextTryAtMs - this.#clock.monotonicMs()));
-    const facts = { code, reason, attempts, nextTryMs, ...(cause === 'quota' ? { hint: QUOTA_HINT } : {}) };
+    const facts = { code, reason, attempts, nextTryMs, ...(cause === 'quota' ? { hint: callErrorOf(402).hint } : {}) };
     const { event, message } = OUTAGES[cause];
     const level = cause === 'quota' ? 'error' : 'warn';
     this.#repeated(event, level, `unavailable:${code}`, batch, facts, message);
