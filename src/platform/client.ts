@@ -87,7 +87,8 @@ export abstract class ApiCalls {
   abstract readonly platformClock: PlatformClock;
 
   /**
-   * Makes a call and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
+   * Makes a call and returns the response, regardless of its status. Throws `PlatformError` if there is no response, and
+   * `platform.no_session` immediately if there is no token and none is being requested.
    */
   abstract request(call: PlatformCall): Promise<PlatformAnswer>;
 
@@ -128,10 +129,6 @@ export class PlatformClient extends ApiCalls {
     this.platformClock = new PlatformClock(options.clock);
   }
 
-  /**
-   * Makes a call and returns the response, regardless of its status. Throws `PlatformError` if there is no response.
-   * Throws `platform.no_session` immediately if there is no token and none is being requested.
-   */
   override async request(call: PlatformCall): Promise<PlatformAnswer> {
     this.#noteDeprecation(call);
     let { kind } = call;
