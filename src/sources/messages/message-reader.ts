@@ -152,7 +152,8 @@ export class MessageReader {
   #writeValues(topic: string, message: Read, points: readonly Point<MessageValue>[], times: Times): Promise<void> {
     const { gate, source, clock } = this.#context;
     const { kind, spec } = source;
-    const read = readMessage(message, points, { arrivalMs: clock.wallMs(), zone: spec.zone, ...times });
+    const { arrivalMs = clock.wallMs(), timeOf, isPast = false } = times;
+    const read = readMessage(message, points, { arrivalMs, timeOf, isPast, zone: spec.zone });
     const { readings, problem, zoneProblem } = read;
     if (zoneProblem !== undefined) gate.reportMissingZone(zoneProblem);
     if (problem === undefined) {
@@ -163,7 +164,7 @@ export class MessageReader {
       this.#reportUnreadable(topic, problem);
     }
     // A message that can be older than its arrival does not show that the device is available again.
-    if (times.isPast === true && this.#unavailable.size > 0) {
+    if (isPast && this.#unavailable.size > 0) {
       return gate.write(readings.map((reading) => this.#withAvailability(reading)));
     }
     return gate.write(readings);
