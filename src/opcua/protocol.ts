@@ -163,15 +163,23 @@ export type Reading = readonly [
 /** Index of the item in the task, and its reading. */
 export type ReadValue = readonly [item: number, ...Reading];
 
-export type AnswerLine = { answer: number } & (
-  | { reading: Reading }
-  | { page: HistoryPage }
-  | { inspected: Inspected }
-  | { found: FoundNode }
-  | { done: number; total: number }
-  | { failed: Problem }
-  | { end: true }
-);
+/** Part of the answer to a question. A scan has several. */
+export interface AnswerLine {
+  /** Number of the question. */
+  answer: number;
+  reading?: Reading;
+  page?: HistoryPage;
+  inspected?: Inspected;
+  found?: FoundNode;
+  /** Number of browsed nodes, and of all nodes found so far. */
+  progress?: { done: number; total: number };
+  failed?: Problem;
+  /** Set in the last line, unless the request failed. */
+  end?: true;
+}
+
+/** Index of an item in the task, and a sentence about it. */
+export type ItemProblem = readonly [item: number, problem: string];
 
 /** The subscription was created or transferred, or its items have changed. */
 export interface SubscriptionLine {
@@ -179,11 +187,11 @@ export interface SubscriptionLine {
   isNew: boolean;
   /** Namespace URIs of the server, by index. */
   namespaces: readonly string[];
-  rejected: readonly (readonly [item: number, why: string])[];
+  rejected: readonly ItemProblem[];
   /** Items whose history this user is allowed to read. */
   history: readonly number[];
   /** Items for which the server does less than requested. */
-  revised: readonly (readonly [item: number, what: string])[];
+  revised: readonly ItemProblem[];
   certificateEndsMs?: number | undefined;
 }
 

@@ -3,14 +3,12 @@ import { type Clock, raced } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import { problemOf } from './problems.ts';
 import type { AnswerLine, Endpoint, MessageId, Question, ReaderLine, ReaderTask } from './protocol.ts';
-import { browse, readHistory, readItem, writeItem } from './requests.ts';
+import { readHistory, readItem, scan, writeItem } from './requests.ts';
 import { inspect, Session } from './session.ts';
 import { Subscription } from './subscription.ts';
 
 /** node-opcua error message for messages that exceed the limits of the transport. */
 const TOO_LARGE = /max (chunk count|message size) exceeded/;
-
-type Answer = AnswerLine extends infer Line ? (Line extends AnswerLine ? Omit<Line, 'answer'> : never) : never;
 
 export class Reader {
   readonly #send: (line: ReaderLine) => void;
@@ -45,7 +43,7 @@ export class Reader {
   }
 
   async answer(ask: number, question: Question): Promise<void> {
-    const send = (answer: Answer) => this.#send({ answer: ask, ...answer });
+    const send = (part: Omit<AnswerLine, 'answer'>) => this.#send({ answer: ask, ...part });
     let endpoint = this.#endpoint;
     try {
       if ('inspect' in question) {
@@ -53,7 +51,7 @@ export class Reader {
         send({ inspected: await inspect(question.inspect) });
       } else if ('scan' in question) {
         endpoint = question.scan;
-        await this.#scan(question.scan, question.below, send);
+        for await (const part of scan(question.scan, question.below, this.#clock)) send(part);
       } else if (this.#session === undefined) throw new Error('server is not connected');
       else if ('read' in question) send({ reading: await readItem(this.#session, question.read) });
       else if ('history' in question) send({ page: await readHistory(this.#session, question.history) });
@@ -61,15 +59,6 @@ export class Reader {
       send({ end: true });
     } catch (error) {
       send({ failed: problemOf(error, endpoint) });
-    }
-  }
-
-  async #scan(endpoint: Endpoint, below: readonly string[], send: (answer: Answer) => void): Promise<void> {
-    const session = await Session.open(endpoint);
-    try {
-      for await (const step of browse(session, below, this.#clock)) send(step);
-    } finally {
-      await session.close(true);
     }
   }
 
@@ -83,7 +72,7 @@ export class Reader {
     try {
       this.#session = await Session.open(endpoint, task.namespaces);
       this.#subscription = new Subscription(this.#session, task, this.#send);
-      const serving = this.#serve(this.#subscription, ended.signal);
+      const serving = this.#serve(this.#subscription, this.#canTransfer, ended.signal);
       await raced(Promise.race([serving, this.#session.broken]), this.#stopping.signal);
     } catch (error) {
       failure = error;
@@ -100,8 +89,8 @@ export class Reader {
     this.#subscription = undefined;
   }
 
-  async #serve(subscription: Subscription, signal: AbortSignal): Promise<void> {
-    await subscription.open(this.#canTransfer === true);
+  async #serve(subscription: Subscription, canTransfer: boolean, signal: AbortSignal): Promise<void> {
+    await subscription.open(canTransfer);
     this.#canTransfer = subscription.isKept;
     await Promise.all([subscription.receive(), subscription.retryRejected(this.#clock, signal)]);
   }

@@ -1,8 +1,8 @@
 /** Requests of the agent apart from the subscription: single reads, history, writes, and browsing. */
 import * as ua from 'node-opcua-client';
 import type { Clock } from '../base/clock.ts';
-import type { FoundNode, HistoryPage, HistorySpan, Item, Reading } from './protocol.ts';
-import type { Session } from './session.ts';
+import type { AnswerLine, Endpoint, HistoryPage, HistorySpan, Item, Reading } from './protocol.ts';
+import { Session } from './session.ts';
 import { isGood, NodeRejection, numbersIn, readingOf, statusText, valueIdOf } from './values.ts';
 
 /** Maximum number of values per page of history, which requires about 40 kB. */
@@ -22,7 +22,7 @@ const HIERARCHICAL = 'i=33';
 const SAMPLE_DIGITS = 9;
 
 export async function readItem(session: Session, item: Item): Promise<Reading> {
-  const [value] = await session.read([valueIdOf(session.namespaces.nodeIdOf(item.node), item)]);
+  const [value] = await session.read([valueIdOf(session.nodeIdOf(item.node), item)]);
   return readingOf(value!, item);
 }
 
@@ -31,7 +31,7 @@ export async function readHistory(
   session: Session,
   { item, fromMs, untilMs, point }: HistorySpan,
 ): Promise<HistoryPage> {
-  const { nodeId, indexRange } = valueIdOf(session.namespaces.nodeIdOf(item.node), item);
+  const { nodeId, indexRange } = valueIdOf(session.nodeIdOf(item.node), item);
   const request = new ua.HistoryReadRequest({
     historyReadDetails: new ua.ReadRawModifiedDetails({
       isReadModified: false,
@@ -65,7 +65,7 @@ export async function readHistory(
 /** Writes a number in the type of the current value. Rejects with the server's status code. */
 export async function writeItem(session: Session, node: string, raw: number, clock: Clock): Promise<void> {
   const startedMs = clock.monotonicMs();
-  const nodeId = session.namespaces.nodeIdOf(node);
+  const nodeId = session.nodeIdOf(node);
   const [current] = await session.read([valueIdOf(nodeId, {})]);
   const dataType = current!.value?.dataType ?? ua.DataType.Null;
   if (dataType === ua.DataType.Null)
@@ -92,6 +92,9 @@ function encoded(dataType: ua.DataType, raw: number): number | boolean | [number
   return isInteger && ua.isValidVariant(ua.VariantArrayType.Scalar, dataType, raw) ? raw : undefined;
 }
 
+type ScanPart = Pick<AnswerLine, 'found' | 'progress'>;
+
+/** Node to browse. */
 interface Place {
   nodeId: ua.NodeId;
   path: string;
@@ -99,41 +102,42 @@ interface Place {
 }
 
 /**
- * Finds numeric variables, at a limited rate. `below`: node IDs (`ns=2;s=Line1`) or paths below Objects (`Line1/Pump`).
- * Default: everything below Objects.
+ * Finds numeric variables in a session of its own, at a limited rate. `below`: node IDs (`ns=2;s=Line1`) or paths below
+ * Objects (`Line1/Pump`). Default: everything below Objects.
  */
-export async function* browse(
-  session: Session,
-  below: readonly string[],
-  clock: Clock,
-): AsyncGenerator<{ found: FoundNode } | { done: number; total: number }> {
-  const pending: Place[] = [];
-  for (const text of below.length === 0 ? [''] : below) pending.push(await placeOf(session, text, clock));
-  const seen = new Set(pending.map(({ nodeId }) => String(nodeId)));
-  let done = 0;
-  for (let place = pending.shift(); place !== undefined; place = pending.shift()) {
-    const { path, depth } = place;
-    const children = (await childrenOf(session, place.nodeId, clock)).filter(({ nodeId }) => !seen.has(String(nodeId)));
+export async function* scan(endpoint: Endpoint, below: readonly string[], clock: Clock): AsyncGenerator<ScanPart> {
+  const session = await Session.open(endpoint);
+  try {
+    yield* browse(session, below.length === 0 ? [''] : below, clock);
+  } finally {
+    await session.close(true);
+  }
+}
+
+async function* browse(session: Session, below: readonly string[], clock: Clock): AsyncGenerator<ScanPart> {
+  const places: Place[] = [];
+  for (const text of below) places.push(await placeOf(session, text, clock));
+  const seen = new Set(places.map(({ nodeId }) => String(nodeId)));
+  // Places that are found meanwhile are appended.
+  for (const [at, { nodeId, path, depth }] of places.entries()) {
+    const children = (await childrenOf(session, nodeId, clock)).filter((child) => !seen.has(String(child.nodeId)));
     const pathOf = ({ browseName: { name } }: ua.ReferenceDescription) => (path === '' ? `${name}` : `${path}/${name}`);
     const variables = children.filter(({ nodeClass }) => nodeClass === ua.NodeClass.Variable);
     if (variables.length > 0) await clock.sleep(BROWSE_PAUSE_MS);
-    const values = await session.read(variables.map(({ nodeId }) => ({ nodeId, attributeId: ua.AttributeIds.Value })));
-    for (const [at, variable] of variables.entries()) {
-      for (const { part, number } of numbersIn(values[at]!.value)) {
-        const sample = String(Number(number.toPrecision(SAMPLE_DIGITS)));
-        yield {
-          found: { node: session.namespaces.textOf(variable.nodeId), ...part, path: pathOf(variable), sample },
-        };
+    const values = await session.read(variables.map((variable) => valueIdOf(variable.nodeId, {})));
+    for (const [number, variable] of variables.entries()) {
+      for (const { part, sample } of numbersIn(values[number]!.value)) {
+        const found = { node: session.textOf(variable.nodeId), ...part, path: pathOf(variable) };
+        yield { found: { ...found, sample: String(Number(sample.toPrecision(SAMPLE_DIGITS))) } };
       }
     }
     for (const child of children) {
       const node = String(child.nodeId);
       if (seen.has(node) || node === SERVER || depth >= MAX_DEPTH || seen.size >= MAX_NODES) continue;
       seen.add(node);
-      pending.push({ nodeId: child.nodeId, path: pathOf(child), depth: depth + 1 });
+      places.push({ nodeId: child.nodeId, path: pathOf(child), depth: depth + 1 });
     }
-    done++;
-    yield { done, total: done + pending.length };
+    yield { progress: { done: at + 1, total: places.length } };
   }
 }
 
@@ -157,8 +161,7 @@ async function childrenOf({ raw }: Session, nodeId: ua.NodeId, clock: Clock): Pr
 }
 
 async function placeOf(session: Session, text: string, clock: Clock): Promise<Place> {
-  if (/^(ns=\d+;|nsu=[^;]+;)?[isgb]=/.test(text))
-    return { nodeId: session.namespaces.nodeIdOf(text), path: '', depth: 0 };
+  if (/^(ns=\d+;|nsu=[^;]+;)?[isgb]=/.test(text)) return { nodeId: session.nodeIdOf(text), path: '', depth: 0 };
   const names = text.split('/').filter((name) => name !== '');
   let nodeId = ua.resolveNodeId(OBJECTS);
   for (const name of names) {

@@ -4,7 +4,6 @@ import { ClientTCP_transport } from 'node-opcua-transport';
 import { pemEndsMs } from '../base/certificates.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
 import { ownCertificate, TrustFolder } from './certificates.ts';
-import { Namespaces } from './namespaces.ts';
 import { type Endpoint, type Inspected, MAX_MESSAGE_BYTES } from './protocol.ts';
 
 /** Timeout for server responses. */
@@ -20,6 +19,9 @@ const MAX_OPERATIONS = 100;
 /** Maximum number of references per Browse response. Further references are requested with the continuation point. */
 const MAX_REFERENCES = 1_000;
 const MAX_PASSWORD_BYTES = 4096;
+/** Standard form of a node ID with a namespace URI (OPC 10000-6, 5.1.12). */
+const BY_URI = /^nsu=([^;]+);(.+)$/;
+const BY_INDEX = /^ns=(\d+);/;
 const NAMESPACE_ARRAY = 'i=2255';
 /** MaxNodesPerRead and MaxMonitoredItemsPerCall (OPC 10000-5, 6.3.11). */
 const OPERATION_LIMITS = ['i=11705', 'i=11714'];
@@ -125,7 +127,8 @@ export class UntrustedServer extends Error {
  */
 export class Session {
   readonly raw: ua.ClientSession & ua.ClientSessionRawSubscriptionService & ua.ClientSessionPublishService;
-  namespaces = new Namespaces([]);
+  /** Namespace URIs of the server, by index. Indices may change when the server restarts; URIs do not. */
+  namespaces: readonly string[] = [];
   /** Rejects when the connection or the session ends. */
   readonly broken: Promise<never>;
   readonly #client: ua.OPCUAClient;
@@ -195,11 +198,35 @@ export class Session {
       return { nodeId, attributeId: ua.AttributeIds.Value };
     });
     const [uris, ...limits] = (await this.inBatches(ids, (some) => this.raw.read([...some]))).flat();
-    this.namespaces = new Namespaces(Array.isArray(uris?.value?.value) ? uris.value.value : [], this.#firstNamespaces);
+    this.namespaces = Array.isArray(uris?.value?.value) ? uris.value.value : [];
     for (const { value } of limits) {
       const limit = Number(value?.value);
       if (Number.isInteger(limit) && limit > 0) this.#operations = Math.min(this.#operations, limit);
     }
+  }
+
+  /** Throws if the server does not have the namespace, or a different one at this index than in the first session. */
+  nodeIdOf(node: string): ua.NodeId {
+    const [, escapedUri, identifier] = BY_URI.exec(node) ?? [];
+    if (escapedUri !== undefined) {
+      const uri = escapedUri.replaceAll(/%3b/gi, ';').replaceAll('%25', '%');
+      const index = this.namespaces.indexOf(uri);
+      if (index === -1) throw new Error(`the server does not have the namespace ${uri}`);
+      return ua.resolveNodeId(`ns=${index};${identifier}`);
+    }
+    const index = Number(BY_INDEX.exec(node)?.[1] ?? 0);
+    const [before, now = 'unused'] = [this.#firstNamespaces[index], this.namespaces[index]];
+    if (before === undefined || before === now) return ua.resolveNodeId(node);
+    throw new Error(`the server has renumbered its namespaces: ${index} was ${before} and is now ${now}`);
+  }
+
+  /** Returns the node ID with its namespace URI, which remains valid if the server renumbers its namespaces. */
+  textOf(nodeId: ua.NodeId): string {
+    const text = nodeId.toString();
+    const identifier = text.slice(text.indexOf(';') + 1);
+    if (nodeId.namespace === 0) return identifier;
+    const uri = this.namespaces[nodeId.namespace];
+    return uri ? `nsu=${uri.replaceAll('%', '%25').replaceAll(';', '%3B')};${identifier}` : text;
   }
 
   /** Never rejects. */

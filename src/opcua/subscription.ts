@@ -10,6 +10,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import {
   type Item,
+  type ItemProblem,
   type KeptSubscription,
   MAX_VALUES_PER_LINE,
   type MessageId,
@@ -17,7 +18,6 @@ import {
   type ReaderLine,
   type ReaderTask,
   type ReadValue,
-  type SubscriptionLine,
 } from './protocol.ts';
 import { RESPONSE_MS, type Session } from './session.ts';
 import { isGood, readingOf, statusText, valueIdOf } from './values.ts';
@@ -67,7 +67,7 @@ export class Subscription {
   /** Monitored items by client handle. */
   readonly #monitored = new Map<number, MonitoredItem>();
   #nextHandle = 1;
-  #rejected: [item: number, why: string][] = [];
+  #rejected: ItemProblem[] = [];
   /** Items whose history this user is allowed to read. */
   #history: readonly number[] = [];
   /** Received messages that are not on disk, and those that are on disk and not acknowledged yet. */
@@ -236,7 +236,7 @@ export class Subscription {
     this.#rejected = [];
     for (const [place, item] of this.#task.items.entries()) {
       try {
-        const nodeId = this.#session.namespaces.nodeIdOf(item.node);
+        const nodeId = this.#session.nodeIdOf(item.node);
         const key = keyOf(item, nodeId);
         const known = this.#wanted.get(key);
         if (known) known.places.push(place);
@@ -261,13 +261,9 @@ export class Subscription {
     const sizeBefore = this.#monitored.size;
     await this.#monitor(added);
     if (this.#monitored.size > sizeBefore || this.#reported === '') this.#history = await this.#readableHistory();
-    const state: Omit<SubscriptionLine, 'isNew'> = {
-      subscription: {
-        id: subscriptionId,
-        serverStartMs: this.#serverStartMs,
-        items: [...this.#monitored],
-      },
-      namespaces: this.#session.namespaces.uris,
+    const state = {
+      subscription: { id: subscriptionId, serverStartMs: this.#serverStartMs, items: [...this.#monitored] },
+      namespaces: this.#session.namespaces,
       rejected: this.#rejected,
       history: this.#history,
       revised: this.#revised(),
@@ -289,7 +285,7 @@ export class Subscription {
   }
 
   /** Returns the items that the server samples more slowly, queues less or reports less often than requested. */
-  #revised(): [item: number, what: string][] {
+  #revised(): ItemProblem[] {
     const publishingMs = publishingMsOf(this.#task);
     return [...this.#monitored.values()].flatMap(({ key, samplingMs, queueSize }) => {
       const { item, places } = this.#wanted.get(key)!;
@@ -299,7 +295,7 @@ export class Subscription {
       if (queueSize < item.queueSize) what.push(`${queueSize} of ${item.queueSize} values queued`);
       if (this.#publishingMs > publishingMs && this.#publishingMs > queueSize * samplingMs)
         what.push(`sent every ${this.#publishingMs} ms instead of ${publishingMs} ms`);
-      return what.length === 0 ? [] : places.map((place): [number, string] => [place, what.join(', ')]);
+      return what.length === 0 ? [] : places.map((place): ItemProblem => [place, what.join(', ')]);
     });
   }
 
@@ -323,18 +319,17 @@ export class Subscription {
         })),
       });
       for (const [at, [key, { places }]] of some.entries()) {
-        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results?.[at] ?? {};
-        if (statusCode && isGood(statusCode)) {
+        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results![at]!;
+        if (isGood(statusCode)) {
           this.#monitored.set(first + at, {
             key,
-            monitoredItem: monitoredItemId!,
-            samplingMs: revisedSamplingInterval!,
-            queueSize: revisedQueueSize!,
+            monitoredItem: monitoredItemId,
+            samplingMs: revisedSamplingInterval,
+            queueSize: revisedQueueSize,
           });
-          continue;
+        } else {
+          this.#rejected.push(...places.map((place): ItemProblem => [place, statusText(statusCode)]));
         }
-        const why = statusCode ? statusText(statusCode) : 'no response';
-        this.#rejected.push(...places.map((place): [number, string] => [place, why]));
       }
     });
   }

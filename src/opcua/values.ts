@@ -144,13 +144,13 @@ function arrayProblem({ dimensions }: ua.Variant, length: number): Problem {
 }
 
 /** Returns the numeric elements or members of a value, and the parts that select them. */
-export function numbersIn(variant: ua.Variant | null | undefined): { part: Part; number: number }[] {
+export function numbersIn(variant: ua.Variant | null | undefined): { part: Part; sample: number }[] {
   if (!variant || variant.dataType === ua.DataType.Null) return [];
   const whole = leafOf(variant);
   return numbersBelow(whole).map(({ path, number }) => {
     const members = whole.isArray ? path.slice(1) : path;
     const index = whole.isArray ? { index: Number(path[0]) } : {};
-    return { part: { ...index, ...(members.length === 0 ? {} : { member: members.join('.') }) }, number };
+    return { part: { ...index, ...(members.length === 0 ? {} : { member: members.join('.') }) }, sample: number };
   });
 }
 

@@ -11,8 +11,8 @@
 import { plain } from '../../base/foreign-text.ts';
 import type { Note } from '../../buffer/client/notes.ts';
 import {
-  type HistoryPage,
   type Item,
+  type ItemProblem,
   type KeptSubscription,
   MAX_MESSAGE_BYTES,
   type MessageId,
@@ -84,9 +84,7 @@ export class OpcuaSource implements RunningSource {
     if (stored.at === at) this.#stored = JSON.parse(notes.get('message') ?? 'null') ?? undefined;
     const readPage: ConstructorParameters<typeof PastValues>[1] = async (item, span, signal) => {
       const history = { item: this.#task.items[item]!, ...span };
-      for await (const line of this.#reader.ask({ history }, signal))
-        if ('page' in line) return line.page as HistoryPage;
-      throw failure('the OPC UA process did not respond');
+      return (await this.#reader.answer({ history }, signal)).page!;
     };
     this.#past = new PastValues(context, readPage, notes, keys, stored.keys);
     const command = readerCommand();
@@ -128,19 +126,16 @@ export class OpcuaSource implements RunningSource {
 
   /** Returns the current value. Rejects if it is not a number. */
   async readOne(point: Point, signal: AbortSignal): Promise<number> {
-    for await (const line of this.#reader.ask({ read: itemOf(point as Point<OpcuaValue>) }, signal)) {
-      if (!('reading' in line)) continue;
-      const [raw, , , detail] = line.reading;
-      if (raw !== null && typeof raw !== 'string') return Number(raw);
-      throw failure(detail?.problem ?? 'the value is not a number', detail?.hint);
-    }
-    throw failure('the OPC UA process did not respond');
+    const { reading } = await this.#reader.answer({ read: itemOf(point as Point<OpcuaValue>) }, signal);
+    const [raw, , , detail] = reading!;
+    if (raw !== null && typeof raw !== 'string') return Number(raw);
+    throw failure(detail?.problem ?? 'the value is not a number', detail?.hint);
   }
 
   async write(point: Point, raw: number, guard: () => void, signal: AbortSignal): Promise<void> {
     guard();
     const { node } = (point as Point<OpcuaValue>).spec;
-    for await (const _ of this.#reader.ask({ write: { node, raw } }, signal));
+    await this.#reader.answer({ write: { node, raw } }, signal);
   }
 
   /** Opens a session when all received values are on disk, so the server resends only messages that are missing. */
@@ -236,7 +231,7 @@ export class OpcuaSource implements RunningSource {
   }
 
   /** Returns the first problems with the names of their values, or `undefined` if there are none. */
-  #textOf(problems: readonly (readonly [item: number, problem: string])[]): string | undefined {
+  #textOf(problems: readonly ItemProblem[]): string | undefined {
     const { points } = this.#context;
     const { length } = problems;
     const named = problems.slice(0, MAX_NAMED).map(([item, problem]) => `${points[item]?.name}: ${plain(problem)}`);

@@ -131,10 +131,16 @@ export class ReaderProcess {
     const lines = on(this.#answers, String(ask), { signal });
     this.sender()({ ask, question });
     for await (const [line] of lines as AsyncIterable<[AnswerLine]>) {
-      if ('end' in line) return;
-      if ('failed' in line) throw failure(line.failed.problem, line.failed.hint);
+      if (line.failed) throw failure(line.failed.problem, line.failed.hint);
       yield line;
+      if (line.end) return;
     }
+  }
+
+  /** Returns the first line of an answer. */
+  async answer(question: Question, signal: AbortSignal): Promise<AnswerLine> {
+    for await (const line of this.ask(question, signal)) return line;
+    throw failure('the OPC UA process did not respond');
   }
 
   /** Reads every line immediately. The reader limits the number of values that are not on disk. */
@@ -169,10 +175,10 @@ type Context = InspectionContext<OpcuaSpec>;
 export async function* scanOpcua(context: Context, below: readonly string[]): AsyncGenerator<ScanStep> {
   const names = new ScannedNames();
   const scan = endpointOf(context.source, context.stateDir);
-  for await (const line of askOnce(context, { scan, below })) {
-    if ('done' in line) yield { done: line.done, total: line.total };
-    if (!('found' in line)) continue;
-    const { path, sample, ...members } = line.found;
+  for await (const { progress, found } of askOnce(context, { scan, below })) {
+    if (progress) yield progress;
+    if (found === undefined) continue;
+    const { path, sample, ...members } = found;
     const { index, member } = members;
     const part = `${index === undefined ? '' : `[${index}]`}${member === undefined ? '' : `.${member}`}`;
     const key = names.unique(`${path.slice(path.lastIndexOf('/') + 1)}${part}`);
@@ -183,9 +189,8 @@ export async function* scanOpcua(context: Context, below: readonly string[]): As
 /** Requests the identity of a server, for comparison before it is trusted. */
 export async function inspectServer(context: Context): Promise<ServerIdentity> {
   const { url, identity, trustFolder } = endpointOf(context.source, context.stateDir);
-  for await (const line of askOnce(context, { inspect: { url, identity } })) {
-    if (!('inspected' in line)) continue;
-    const { certificate, own, endpoints } = line.inspected;
+  for await (const { inspected } of askOnce(context, { inspect: { url, identity } })) {
+    const { certificate, own, endpoints } = inspected!;
     return {
       trustFolder,
       own,

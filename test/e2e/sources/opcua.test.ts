@@ -8,7 +8,9 @@ import { Platform } from '../harness/platform.ts';
 import { runVerb } from '../harness/verb.ts';
 
 const START_MS = 1_700_000_000_000;
-const OVEN = 'urn:test:oven';
+const OVEN = 'urn:test:oven;1%';
+/** Escaped in a node ID. */
+const OVEN_NODE = 'nsu=urn:test:oven%3B1%25;s=Flow';
 const PRESS = 'urn:test:press';
 
 const server = new OpcuaServer();
@@ -54,7 +56,7 @@ tags:
       nowhere: { from: cell, ${node('Nowhere')} }
       nowhere2: { from: cell, ${node('Nowhere2')} }
       nowhere3: { from: cell, ${node('Nowhere3')}, member: Speed }
-      oven: { from: cell, node: "nsu=${OVEN};s=Flow" }
+      oven: { from: cell, node: "${OVEN_NODE}" }
       panel: { from: panel, ${node('Total')} }
       third: { from: cell, node: "ns=3;s=Flow" }
 `,

@@ -51,14 +51,12 @@ export async function readServer(url: string, items: readonly Item[], folder: st
     reader.open({ endpoint, items, namespaces: [], isTest: true });
     const messages = () => lines.filter((line) => 'message' in line).length;
     await until(() => messages() >= MESSAGES);
-    const found = (await ask({ scan: endpoint, below: ['Line'] })).flatMap((line) =>
-      'found' in line ? [line.found] : [],
-    );
+    const found = (await ask({ scan: endpoint, below: ['Line'] })).flatMap((line) => (line.found ? [line.found] : []));
     const pages: HistoryPage[] = [];
     do {
       const point = pages.at(-1)?.point;
       const history = { item: items[0]!, fromMs: 0, untilMs: END_MS, ...(point === undefined ? {} : { point }) };
-      pages.push(...(await ask({ history })).flatMap((line) => ('page' in line ? [line.page] : [])));
+      pages.push(...(await ask({ history })).flatMap((line) => (line.page ? [line.page] : [])));
     } while (pages.at(-1)?.point !== undefined);
     return {
       notified: lines.flatMap((line) => ('values' in line ? line.values : [])),

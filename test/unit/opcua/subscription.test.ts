@@ -4,11 +4,11 @@ import {
   DataValue,
   MonitoredItemNotification,
   NotificationMessage,
+  resolveNodeId,
   StatusCodes,
   type Variant,
 } from 'node-opcua-client';
 import { describe, expect, it } from 'vitest';
-import { Namespaces } from '../../../src/opcua/namespaces.ts';
 import { problemOf } from '../../../src/opcua/problems.ts';
 import type { KeptSubscription, ReaderLine, ReaderTask } from '../../../src/opcua/protocol.ts';
 import { writeItem } from '../../../src/opcua/requests.ts';
@@ -80,7 +80,8 @@ class Server {
 function sessionOf(raw: object, dataType = DataType.Double): Session {
   return {
     raw,
-    namespaces: new Namespaces(['', 'urn:a']),
+    namespaces: ['', 'urn:a'],
+    nodeIdOf: (node: string) => resolveNodeId(node),
     inBatches: async () => [],
     decodeStructures: async () => {},
     read: async () => [{ value: { dataType }, statusCode: StatusCodes.BadNodeIdUnknown }],
@@ -148,19 +149,19 @@ describe('OPC UA subscription with a rejected node', () => {
   it('reports the node only when its state changes, not at each attempt', async () => {
     const lines: ReaderLine[] = [];
     const clock = new ManualClock();
-    const uris = ['', 'urn:a'];
+    let isLoaded = false;
     const session = {
       ...sessionOf({
         read: async () => ({ value: undefined }),
         createSubscription: async () => ({ subscriptionId: ID }),
       }),
-      namespaces: new Namespaces(uris),
-      readNamespaces: async () => {
-        session.namespaces = new Namespaces(uris);
+      nodeIdOf: (node: string) => {
+        if (!isLoaded) throw new Error('the server does not have the namespace urn:a');
+        return resolveNodeId(node);
       },
+      readNamespaces: async () => {},
     };
-    const items = [{ ...TASK.items[0]!, node: 'nsu=urn:late;s=A' }];
-    const task = { ...TASK, items, kept: undefined };
+    const task = { ...TASK, kept: undefined };
     const subscription = new Subscription(session as unknown as Session, task, (line) => lines.push(line));
     await subscription.open(false);
     const end = new AbortController();
@@ -168,7 +169,7 @@ describe('OPC UA subscription with a rejected node', () => {
     const rejected = () => lines.flatMap((line) => ('rejected' in line ? [line.rejected.length] : []));
     for (let minute = 0; minute < 3; minute++) await clock.advance(60_000);
     expect(rejected()).toEqual([1]);
-    uris.push('urn:late');
+    isLoaded = true;
     await clock.advance(60_000);
     expect(rejected()).toEqual([1, 0]);
     end.abort();
