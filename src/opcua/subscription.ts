@@ -92,17 +92,17 @@ export class Subscription {
     const isTried = canTransfer && kept?.serverStartMs === this.#serverStartMs;
     const result = isTried ? await this.#transfer(kept) : 'expired';
     const isTransferable = canTransfer && result !== 'rejected';
-    if (result !== 'transferred') await this.#create(isTransferable);
-    await this.#updateItems(result !== 'transferred');
+    const isNew = result !== 'transferred';
+    if (isNew) await this.#create(isTransferable);
+    await this.#updateItems(isNew);
     this.isKept = isTransferable;
   }
 
   /** Acknowledges a message that is on disk, and all earlier ones. */
   stored([subscription, sequence]: MessageId): void {
     if (subscription !== this.#id) return;
-    const after = this.#unstored.findIndex((one) => distance(sequence, one.sequence) > 0);
-    const stored = this.#unstored.splice(0, after === -1 ? this.#unstored.length : after);
-    this.#acknowledgements.push(...stored.map((one) => one.sequence));
+    while (this.#unstored[0] && this.#unstored[0].sequence <= sequence)
+      this.#acknowledgements.push(this.#unstored.shift()!.sequence);
     this.#wake.resolve();
     this.#wake = Promise.withResolvers();
   }
@@ -186,16 +186,15 @@ export class Subscription {
     const parameters = { subscriptionId: kept.id, ...this.#parameters(true) };
     this.#applyRevised(await raw.modifySubscription(parameters));
     const { stored } = this.#task;
-    const latest = stored?.[0] === kept.id ? stored[1] : undefined;
-    const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => distance(other, one));
-    const isUnread = (sequence: number) => latest === undefined || distance(latest, sequence) > 0;
-    this.#acknowledgements = available.filter((one) => !isUnread(one));
+    // Sequence numbers begin with 1.
+    const latest = stored?.[0] === kept.id ? stored[1] : 0;
+    const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => one - other);
+    this.#acknowledgements = available.filter((one) => one <= latest);
     // A server with a full queue discards the oldest messages. Otherwise, missing numbers belong to messages about
     // transfers.
-    if (latest !== undefined && available.length >= MIN_RETAINED)
-      await this.#reportLost(distance(latest, available[0]!) - 1);
+    if (available.length >= MIN_RETAINED) await this.#reportLost(available[0]! - latest - 1);
     const republish = promisify(raw.republish.bind(raw));
-    for (const retransmitSequenceNumber of available.filter(isUnread)) {
+    for (const retransmitSequenceNumber of available.filter((one) => one > latest)) {
       try {
         const message = await republish(new ua.RepublishRequest({ subscriptionId: kept.id, retransmitSequenceNumber }));
         await this.#report(message!.notificationMessage);
@@ -339,11 +338,6 @@ export class Subscription {
 function publishingMsOf({ items }: ReaderTask): number {
   const fastest = Math.min(...items.map(({ samplingMs }) => samplingMs));
   return Math.min(Math.max(fastest, MIN_PUBLISHING_MS), MAX_PUBLISHING_MS);
-}
-
-/** Returns how far `to` is after `from`. Numbers wrap around at 32 bits. */
-function distance(from: number, to: number): number {
-  return (to - from) | 0;
 }
 
 /** Returns the key of the settings with which the server monitors an item. */
