@@ -34,7 +34,6 @@ type Callback = (error: Error | null, response?: unknown) => void;
 /** A server that retains messages of a subscription. Each contains its sequence number as the value. */
 class Server {
   readonly lines: ReaderLine[] = [];
-  readonly acknowledged: number[] = [];
   readonly subscription: Subscription;
 
   /** `retained`: sequence numbers; a negative one is listed, but not available any more. */
@@ -54,8 +53,6 @@ class Server {
         if (!retained.includes(sequence)) callback(new Error('BadMessageNotAvailable'));
         else callback(null, { notificationMessage: messageOf(sequence) });
       },
-      publish: (request: { subscriptionAcknowledgements: { sequenceNumber: number }[] }) =>
-        this.acknowledged.push(...request.subscriptionAcknowledgements.map(({ sequenceNumber }) => sequenceNumber)),
       call: async () => {},
     };
     const kept: KeptSubscription = { ...TASK.kept!, items: [[HANDLE, { ...MONITORED, ...others }]] };
@@ -109,15 +106,6 @@ function messageOf(sequenceNumber: number): NotificationMessage {
 }
 
 describe('transferred OPC UA subscription', () => {
-  it('requests the messages that are not on disk, and acknowledges those that are', async () => {
-    const { subscription, received, acknowledged } = await new Server([9, 10, 11, 12]).open();
-    expect(received).toEqual([11, 12]);
-    subscription.stored([ID, 11]);
-    subscription.stored([ID + 1, 12]);
-    void subscription.receive();
-    expect(acknowledged).toEqual([9, 10, 11]);
-  });
-
   it.each([
     ['has discarded', [13, 14], ['2 lost', 13, 14]],
     ['lists and does not return', [11, -12, 13], [11, '1 lost', 13]],
@@ -126,8 +114,6 @@ describe('transferred OPC UA subscription', () => {
   });
 
   it.each([
-    [{ samplingMs: 500 }, ['sampled every 500 ms instead of 20 ms']],
-    [{ queueSize: 10 }, ['10 of 100 values queued']],
     [
       { samplingMs: 50, publishingMs: 6_000 },
       ['sampled every 50 ms instead of 20 ms, sent every 6000 ms instead of 100 ms'],
