@@ -67,6 +67,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
     'AT closed the connection',
     'Check the server log, and that the port belongs to an OPC UA server.',
   ],
+  [/^serviceResult.*Bad/, 'the server rejected a request'],
 ];
 
 /** Describes an error of a connection, a session or a request. `endpoint`: the server, if it is known. */
@@ -82,8 +83,6 @@ export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem 
   const text = withoutPassword(messageOf(error), endpoint).replaceAll(/\s+/g, ' ').trim();
   const [, problem, hint] = PROBLEMS.find(([pattern]) => pattern.test(text)) ?? [];
   const [code] = /\bBad[A-Z]\w+/.exec(text) ?? [];
-  if (problem === undefined && code !== undefined && text.startsWith('serviceResult'))
-    return { problem: `the server rejected a request (${code})` };
   if (problem === undefined) return { problem: text.slice(0, MAX_LENGTH) };
   const { url = '', policy = 'None', mode } = endpoint;
   const { hostname: host, port } = URL.parse(url) ?? { hostname: 'the server', port: '' };

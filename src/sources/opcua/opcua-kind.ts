@@ -1,9 +1,9 @@
-import { readDuration } from '../../base/quantity.ts';
 import { type ConnectionSpec, placeOf } from '../../broker/broker-spec.ts';
 import { DURATION_SCHEMA } from '../../config/duration-schema.ts';
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
 import type { SecurityPolicyName } from '../../opcua/protocol.ts';
+import { readDurationMember } from '../duration-member.ts';
 import { CONNECTION_MEMBERS, readConnection } from '../messages/message-members.ts';
 import type { SourceKind } from '../source-kind.ts';
 import {
@@ -18,7 +18,8 @@ import {
 const PORTS = { 'opc.tcp:': 4840 };
 const TRUST_FOLDER = 'opcua-trust';
 const QUEUE = 100;
-const HISTORY = '1d';
+const HISTORY_MS = 86_400_000;
+const HISTORY = { minMs: 0, maxMs: Number.POSITIVE_INFINITY, range: 'at least 0', example: '1d' };
 /** Security policy names used in tags.yaml and in the standard. */
 const POLICIES: Readonly<Record<string, SecurityPolicyName>> = {
   None: 'None',
@@ -73,8 +74,8 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
     },
     history: {
       ...DURATION_SCHEMA,
-      description: `OPC UA: longest gap that is filled from the server's history; 0 disables this. Default: ${HISTORY}.`,
-      examples: ['1d'],
+      description: `OPC UA: longest gap that is filled from the server's history; 0 disables this. Default: ${HISTORY.example}.`,
+      examples: [HISTORY.example],
     },
     user_key: { ...key!, description: 'OPC UA: PEM file of the key for `user_cert`.', examples: ['reader-key.pem'] },
   },
@@ -125,19 +126,13 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   readSource(raw, report) {
     const connection = readConnection('opcua', raw, report, { ports: PORTS });
     const user = connection && readUser(connection, raw, report);
-    if (connection === undefined || user === 'wrong') return undefined;
+    const historyMs = readDurationMember(raw, 'history', HISTORY_MS, HISTORY, report);
+    if (connection === undefined || user === undefined || historyMs === undefined) return undefined;
     const { certFile, keyFile } = connection;
-    const history = readDuration(String(raw.history ?? HISTORY));
-    if ('reason' in history) {
-      report.problem('history', `history "${printable(String(raw.history))}" ${history.reason}`, 'set for example 1d');
-      return undefined;
-    }
     const security = String(raw.security ?? 'Basic256Sha256');
-    if (security === 'None' && raw.mode !== undefined) {
-      report.problem('mode', `mode "${raw.mode}" cannot be combined with security: None`, 'remove it');
-      return undefined;
-    }
-    if (security === 'None' && user !== undefined) {
+    if (security === 'None' && raw.mode !== undefined)
+      return report.problem('mode', `mode "${raw.mode}" cannot be combined with security: None`, 'remove it');
+    if (security === 'None' && user.user !== undefined) {
       const reason = 'security: None can expose the password on the network';
       report.warning('security', reason, 'set security: Basic256Sha256 if the server supports it');
     }
@@ -147,18 +142,16 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
       url: String(raw.opcua),
       policy: POLICIES[security]!,
       mode: security === 'None' ? 'None' : ((raw.mode ?? 'SignAndEncrypt') as OpcuaSpec['mode']),
-      historyMs: history.value,
+      historyMs,
       trustFolder: report.pathOf(String(raw.trust ?? TRUST_FOLDER)),
       ...(certFile === undefined || keyFile === undefined ? {} : { identity: { certFile, keyFile } }),
-      ...(user === undefined ? {} : { user }),
+      ...user,
     };
   },
   readValue(raw, report) {
     const node = String(raw.node);
-    if (!/^(ns=\d{1,5};|nsu=[^;]+;)?(i=\d{1,10}|s=.+|g=[0-9a-fA-F-]{36}|b=[A-Za-z0-9+/]+=*)$/.test(node)) {
-      report.problem('node', `node "${printable(node)}" is not a node ID`, NODE_HINT);
-      return undefined;
-    }
+    if (!/^(ns=\d{1,5};|nsu=[^;]+;)?(i=\d{1,10}|s=.+|g=[0-9a-fA-F-]{36}|b=[A-Za-z0-9+/]+=*)$/.test(node))
+      return report.problem('node', `node "${printable(node)}" is not a node ID`, NODE_HINT);
     return {
       node,
       queueSize: Number(raw.queue ?? QUEUE),
@@ -189,33 +182,25 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   scan: scanOpcua,
 };
 
-/** Returns the user of a session; `undefined` for an anonymous one, and `wrong` after reporting a problem. */
+/** Returns the user of a session, if there is one. Returns `undefined` after reporting a problem. */
 function readUser(
   { username, passwordFile }: ConnectionSpec,
   raw: Members,
   report: MemberReport,
-): OpcuaSpec['user'] | 'wrong' {
-  if (URL.parse(String(raw.opcua))?.username) {
-    report.problem('opcua', 'the address contains a user name', 'move it to username:');
-    return 'wrong';
-  }
+): Pick<OpcuaSpec, 'user'> | undefined {
+  if (URL.parse(String(raw.opcua))?.username)
+    return report.problem('opcua', 'the address contains a user name', 'move it to username:');
   const { user_cert: cert, user_key: key } = raw;
   if ((cert === undefined) !== (key === undefined)) {
     const [given, missing] = cert === undefined ? ['user_key', 'user_cert'] : ['user_cert', 'user_key'];
-    report.problem(given, `${given} requires ${missing}`, `add ${missing}: with its file`);
-    return 'wrong';
+    return report.problem(given!, `${given} requires ${missing}`, `add ${missing}: with its file`);
   }
   if (cert === undefined) {
-    return username === undefined
-      ? undefined
-      : { name: username, ...(passwordFile === undefined ? {} : { passwordFile }) };
+    if (username === undefined) return {};
+    return { user: { name: username, ...(passwordFile === undefined ? {} : { passwordFile }) } };
   }
-  if (username !== undefined) {
-    report.problem('username', 'username and user_cert are mutually exclusive', 'remove one of them');
-    return 'wrong';
-  }
-  return {
-    certFile: report.pemPathOf('user_cert', String(cert), 'certificate'),
-    keyFile: report.pemPathOf('user_key', String(key), 'key'),
-  };
+  if (username !== undefined)
+    return report.problem('username', 'username and user_cert are mutually exclusive', 'remove one of them');
+  const certFile = report.pemPathOf('user_cert', String(cert), 'certificate');
+  return { user: { certFile, keyFile: report.pemPathOf('user_key', String(key), 'key') } };
 }
