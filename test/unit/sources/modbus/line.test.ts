@@ -73,17 +73,6 @@ describe('Modbus line', () => {
     expect(plant.logged[0]).toMatchObject({ event: 'modbus.silent', unit: SILENT_UNIT, source: `plc${SILENT_UNIT}` });
   });
 
-  it('resumes requests to a device that responds again', async () => {
-    device.respond = silentUnit();
-    const silent = await open(SILENT_UNIT);
-    await pollSilent(silent);
-    device.respond = (request) => device.read(request);
-    await plant.clock.advance(EVERY_MS);
-    while (!silent.status.connected) await plant.poll(silent);
-    expect(silent.readings.at(-1)).toBe(10);
-    expect(plant.events()).toEqual(['modbus.silent', 'modbus.silent_over']);
-  });
-
   it('replaces a connection over which no device responds any more', async () => {
     const source = await open(SILENT_UNIT);
     await plant.start(source);
@@ -123,15 +112,6 @@ describe('Modbus line', () => {
       problem: '/dev/no-such-port does not exist',
       hint: expect.stringContaining('/dev/serial/by-id/'),
     });
-  });
-
-  it('reconnects without a failure if the device closed an idle connection', async () => {
-    const source = await open(1);
-    await plant.start(source);
-    device.disconnectAll();
-    await until(() => device.sockets.size === 0);
-    expect(await plant.poll(source)).toEqual({ v: 10 });
-    expect([device.opened, source.status.errors, plant.events()]).toEqual([2, 0, []]);
   });
 
   it('repeats a request once if the device closes the connection during it', async () => {

@@ -110,14 +110,6 @@ describe('Modbus register value', () => {
     expect(numberOf('float64', (view) => view.setFloat64(0, -Math.E))).toBe(-Math.E);
   });
 
-  it('is read as 16 bits, with bytes swapped in the last two orders', () => {
-    const words = Uint8Array.of(0xff, 0x29, 0x29, 0xff);
-    expect(decoded(words, 0, validRegister({ register: 40_001, type: 'int16' }))).toBe(-215);
-    expect(decoded(words, 0, validRegister({ register: 40_001, type: 'int16', byte_order: 'CDAB' }))).toBe(-215);
-    expect(decoded(words, 1, validRegister({ register: 40_001, type: 'int16', byte_order: 'BADC' }))).toBe(-215);
-    expect(decoded(words, 1, validRegister({ register: 40_001, byte_order: 'DCBA' }))).toBe(0xff29);
-  });
-
   it('is read bit by bit from registers and coils', () => {
     const word = Uint8Array.of(0x80, 0x05);
     const bits = [0, 1, 2, 3, 15].map((bit) => decoded(word, 0, validRegister({ register: 'holding 7', bit })));
@@ -135,14 +127,6 @@ describe('Modbus register value', () => {
       decoded(word, 0, validRegister({ register: 'holding 7', bit, ...more }));
     expect([read('4-7'), read('0-15'), read('8-11'), read('2-3')]).toEqual([5, 0x0a5c, 10, 3]);
     expect(read('8-15', { byte_order: 'BADC' })).toBe(0x5c);
-  });
-
-  it('is read as BCD in every byte order, and is NaN if it contains a digit above 9', () => {
-    const read = (type: 'bcd16' | 'bcd32', hex: string, byte_order = 'ABCD') =>
-      decoded(Buffer.from(hex, 'hex'), 0, validRegister({ register: 'holding 7', type, byte_order }));
-    expect([read('bcd16', '9870'), read('bcd16', '7098', 'BADC')]).toEqual([9870, 9870]);
-    expect([read('bcd32', '99999999'), read('bcd32', '56781234', 'CDAB')]).toEqual([99_999_999, 12_345_678]);
-    expect([read('bcd16', '00a0'), read('bcd32', 'f0000000')]).toEqual([Number.NaN, Number.NaN]);
   });
 
   it('is read as text without padding', () => {
