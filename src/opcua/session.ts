@@ -26,20 +26,17 @@ const NAMESPACE_ARRAY = 'i=2255';
 /** MaxNodesPerRead and MaxMonitoredItemsPerCall (OPC 10000-5, 6.3.11). */
 const OPERATION_LIMITS = ['i=11705', 'i=11714'];
 
-/** Returns the server's limit, but at most `max`. A server limit of 0 means no limit. */
-const bounded = (limit: number, max: number): number => (limit === 0 ? max : Math.min(limit, max));
-
 /**
  * Limits that the client requests in its Hello and enforces chunk by chunk, before anything is decoded. By default,
- * node-opcua uses the server's limits.
+ * node-opcua uses the server's limits, of which 0 means no limit.
  */
 class BoundedTransport extends ClientTCP_transport {
   override setLimits(limits: Parameters<ClientTCP_transport['setLimits']>[0]): void {
     super.setLimits({
       ...limits,
-      receiveBufferSize: bounded(limits.receiveBufferSize, MAX_CHUNK_BYTES),
-      sendBufferSize: bounded(limits.sendBufferSize, MAX_CHUNK_BYTES),
-      maxMessageSize: bounded(limits.maxMessageSize, MAX_MESSAGE_BYTES),
+      receiveBufferSize: Math.min(limits.receiveBufferSize || MAX_CHUNK_BYTES, MAX_CHUNK_BYTES),
+      sendBufferSize: Math.min(limits.sendBufferSize || MAX_CHUNK_BYTES, MAX_CHUNK_BYTES),
+      maxMessageSize: Math.min(limits.maxMessageSize || MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES),
     });
   }
 }

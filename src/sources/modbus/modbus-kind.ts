@@ -183,8 +183,7 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       return undefined;
     }
     if (raw.any_unit === true && raw.framing === 'rtu') {
-      report.problem('any_unit', 'any_unit is not supported for framing: rtu', 'remove any_unit');
-      return undefined;
+      return report.problem('any_unit', 'any_unit is not supported for framing: rtu', 'remove any_unit');
     }
     const { unit = 1, connections = 1, max_registers: maxRegisters = MAX_REGISTERS } = raw as Record<string, number>;
     return {
@@ -227,8 +226,7 @@ function readAddress(raw: Members, report: MemberReport): ModbusAddress | undefi
   const text = String(raw.modbus).trim();
   const address = text.startsWith('rtu:') ? serialLine(text, raw) : hostAndPort(text, raw);
   if (typeof address === 'string') {
-    report.problem('modbus', `"${printableAddress(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
-    return undefined;
+    return report.problem('modbus', `"${printableAddress(text)}" ${address}`, `use a value such as ${EXAMPLES}`);
   }
   const { transport } = address;
   const unsupported = ONLY[transport === 'tcp' ? 'rtu' : 'tcp'].filter((member) => raw[member] !== undefined);
