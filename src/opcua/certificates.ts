@@ -61,46 +61,39 @@ async function createdIn(folder: string): Promise<KeyPairFiles> {
 async function nothing(): Promise<void> {}
 
 /**
- * Folder with one trusted server certificate per file, read for each connection. A server is trusted only with an
- * identical certificate; CAs and revocation lists are not used.
+ * Returns a certificate store for node-opcua, which only checks certificates. `folder` contains one trusted server
+ * certificate per file and is read for each connection. A server is trusted only with an identical certificate; CAs and
+ * revocation lists are not used.
  */
-export class TrustFolder {
-  readonly #folder: string;
-  /** Latest rejected certificate. */
-  rejected: Buffer | undefined;
-
-  constructor(folder: string) {
-    this.#folder = folder;
+export function trustStore(folder: string) {
+  const store = {
+    /** Latest rejected certificate. */
+    rejected: undefined as Buffer | undefined,
+    referenceCounter: 0,
+    initialize: nothing,
+    dispose: nothing,
+    checkCertificate: check,
+    getTrustStatus: check,
+    // Called for this gateway's certificate.
+    verifyCertificate: async () => 'Good',
+    trustCertificate: nothing,
+    rejectCertificate: nothing,
+    addIssuer: nothing,
+    addRevocationList: nothing,
+  };
+  async function check(certificates: Buffer | Buffer[]): Promise<ua.StatusCode> {
+    const [shown] = Array.isArray(certificates) ? certificates : ua.crypto_utils.split_der(certificates);
+    if (shown !== undefined && isTrusted(folder, shown)) return ua.StatusCodes.Good;
+    store.rejected = shown;
+    return ua.StatusCodes.BadCertificateUntrusted;
   }
+  return store;
+}
 
-  /** Returns a certificate store for node-opcua, which only checks certificates. */
-  asStore() {
-    const check = async (certificates: Buffer | Buffer[]): Promise<ua.StatusCode> => {
-      const [shown] = Array.isArray(certificates) ? certificates : ua.crypto_utils.split_der(certificates);
-      if (shown !== undefined && this.#has(shown)) return ua.StatusCodes.Good;
-      this.rejected = shown;
-      return ua.StatusCodes.BadCertificateUntrusted;
-    };
-    return {
-      referenceCounter: 0,
-      initialize: nothing,
-      dispose: nothing,
-      checkCertificate: check,
-      getTrustStatus: check,
-      // Called for this gateway's certificate.
-      verifyCertificate: async () => 'Good',
-      trustCertificate: nothing,
-      rejectCertificate: nothing,
-      addIssuer: nothing,
-      addRevocationList: nothing,
-    };
-  }
-
-  #has(certificate: Buffer): boolean {
-    if (!existsSync(this.#folder)) return false;
-    const names = readdirSync(this.#folder).filter((name) => CERTIFICATE_NAMES.test(name));
-    return names.some((name) => derOf(join(this.#folder, name))?.equals(certificate));
-  }
+function isTrusted(folder: string, certificate: Buffer): boolean {
+  if (!existsSync(folder)) return false;
+  const names = readdirSync(folder).filter((name) => CERTIFICATE_NAMES.test(name));
+  return names.some((name) => derOf(join(folder, name))?.equals(certificate));
 }
 
 /** Returns `undefined` for a file that cannot be read. */

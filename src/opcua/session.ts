@@ -3,7 +3,7 @@ import * as ua from 'node-opcua-client';
 import { ClientTCP_transport } from 'node-opcua-transport';
 import { pemEndsMs } from '../base/certificates.ts';
 import { readRegularFileSync } from '../base/regular-file.ts';
-import { ownCertificate, TrustFolder } from './certificates.ts';
+import { ownCertificate, trustStore } from './certificates.ts';
 import { type Endpoint, type Inspected, MAX_MESSAGE_BYTES } from './protocol.ts';
 
 /** Timeout for server responses. */
@@ -43,7 +43,7 @@ class BoundedTransport extends ClientTCP_transport {
 
 async function createClient(
   identity: Endpoint['identity'],
-  trust: TrustFolder,
+  trust: ReturnType<typeof trustStore>,
   options: ua.OPCUAClientOptions = {},
 ): Promise<ua.OPCUAClient> {
   const { certFile, keyFile, applicationUri } = await ownCertificate(identity);
@@ -52,7 +52,7 @@ async function createClient(
     applicationUri,
     certificateFile: certFile,
     privateKeyFile: keyFile,
-    clientCertificateManager: trust.asStore(),
+    clientCertificateManager: trust,
     // Servers announce internal addresses, which a gateway behind a router cannot reach.
     endpointMustExist: false,
     connectionStrategy: { maxRetry: 0 },
@@ -72,7 +72,7 @@ async function createClient(
 /** Reads the endpoints of a server without a session. The response is not authenticated. */
 export async function inspect({ url, identity }: Pick<Endpoint, 'url' | 'identity'>): Promise<Inspected> {
   const { certFile: own } = await ownCertificate(identity);
-  const client = await createClient(identity, new TrustFolder(''));
+  const client = await createClient(identity, trustStore(''));
   try {
     await client.connect(url);
     const endpoints = await client.getEndpoints();
@@ -161,7 +161,7 @@ export class Session {
    * refer.
    */
   static async open(endpoint: Endpoint, firstNamespaces: readonly string[] = []): Promise<Session> {
-    const trust = new TrustFolder(endpoint.trustFolder);
+    const trust = trustStore(endpoint.trustFolder);
     const client = await createClient(endpoint.identity, trust, {
       clientName: 'tagferry',
       securityPolicy: ua.SecurityPolicy[endpoint.policy],
