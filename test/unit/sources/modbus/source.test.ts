@@ -495,35 +495,25 @@ describe('Modbus host that forwards serial frames', () => {
     expect(await plant.start(source)).toMatchObject({ a: 300, b: 1, c: expect.stringContaining('exception 2') });
   });
 
-  it('is read if noise or a frame of another unit precedes the response', async () => {
-    const source = await openSerial(holding([10]));
-    device.respond = (request) => {
-      const other = device.frameOf({ unit: 9, transaction: 0 }, device.read({ ...request, address: 66 }));
-      return { frame: Buffer.concat([Buffer.of(0, 0xff), other, device.frameOf(request, device.read(request))]) };
-    };
-    expect(await plant.start(source)).toEqual({ v10: 10 });
-  });
-
-  it('is read if a frame arrives in parts', async () => {
-    const source = await openSerial(holding([10]));
-    device.respond = (request) => {
-      const frame = device.frameOf(request, device.read(request));
-      setImmediate(() => {
-        for (const socket of device.sockets) socket.write(frame.subarray(3));
-      });
-      return { frame: frame.subarray(0, 3) };
-    };
-    expect(await plant.start(source)).toEqual({ v10: 10 });
-  });
-
-  it('is read if it repeats each response', async () => {
+  it.each<[string, (frame: Buffer, other: Buffer) => [first: Buffer, second?: Buffer]]>([
+    [
+      'noise and a frame of another unit precede the response',
+      (frame, other) => [Buffer.of(0, 0xff, ...other, ...frame)],
+    ],
+    ['a frame arrives in parts', (frame) => [frame.subarray(0, 3), frame.subarray(3)]],
+    ['it repeats each response', (frame) => [Buffer.of(...frame, ...frame)]],
+  ])('is read if %s', async (_, partsOf) => {
     const source = await openSerial(holding([10, 150]));
     device.respond = (request) => {
-      const frame = device.frameOf(request, device.read(request));
-      return { frame: Buffer.concat([frame, frame]) };
+      const other = device.frameOf({ unit: 9, transaction: 0 }, device.read({ ...request, address: 66 }));
+      const [frame, second] = partsOf(device.frameOf(request, device.read(request)), other);
+      const [socket] = device.sockets;
+      if (second) setImmediate(() => socket!.write(second));
+      return { frame };
     };
-    expect(await plant.start(source)).toEqual({ v10: 10, v150: 150 });
-    expect(await plant.poll(source)).toEqual({ v10: 10, v150: 150 });
+    for (const polled of [await plant.start(source), await plant.poll(source)]) {
+      expect(polled).toEqual({ v10: 10, v150: 150 });
+    }
     expect(device.opened).toBe(1);
   });
 
