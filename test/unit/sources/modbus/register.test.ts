@@ -32,11 +32,7 @@ describe('Modbus register', () => {
     ['input 30013', 'input', 30_013],
     ['coil 17', 'coil', 17],
     ['discrete 10001', 'discrete', 10_001],
-  ] as const)('uses the wire address for %s', (register, table, address) => {
-    expect(validRegister({ register })).toMatchObject({ table, address });
-  });
-
-  it.each([
+    // A bare number is in Modicon notation.
     [40_001, 'holding', 0],
     ['40001', 'holding', 0],
     [49_999, 'holding', 9_998],
@@ -48,7 +44,7 @@ describe('Modbus register', () => {
     [165_536, 'discrete', 65_535],
     [1, 'coil', 0],
     [9_999, 'coil', 9_998],
-  ] as const)('uses Modicon notation for the bare number %s', (register, table, address) => {
+  ] as const)('written as %s has its address on the wire', (register, table, address) => {
     expect(validRegister({ register })).toMatchObject({ table, address });
   });
 
