@@ -226,7 +226,7 @@ export class CsvSource implements RunningSource {
 
   /** Reads rows that a writer appended after the file was moved, because the writer kept the file open. */
   async #checkMovedFile(file: KnownFile): Promise<void> {
-    const { position, line, rows, values, refused, movedTo = '' } = file.progress;
+    const { position, line, movedTo = '' } = file.progress;
     const where = movedTo.startsWith('done/') ? 'done' : 'failed';
     const moved = {
       ...file.progress,
@@ -235,15 +235,9 @@ export class CsvSource implements RunningSource {
       size: Number.MAX_SAFE_INTEGER,
     } as const;
     try {
-      await this.#readRows(file, moved, false);
-      const { progress } = file;
-      if (progress.position === position) return this.#forget(file);
+      const added = await this.#readRows(file, moved, false);
+      if (file.progress.position === position) return this.#forget(file);
       file.changedMs = this.#clock.monotonicMs();
-      const added = {
-        rows: progress.rows - rows,
-        values: progress.values - values,
-        refused: progress.refused - refused,
-      };
       this.#context.status.errors += added.refused;
       const message = 'file grew after it was moved, added rows read';
       this.#reports.warn(movedTo, { event: 'csv.grown', line, ...added }, message);
@@ -337,18 +331,17 @@ export class CsvSource implements RunningSource {
 
   /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
   async #readLines(file: KnownFile, listed: FolderFile, isFinal: boolean): Promise<void> {
-    const { refused } = file.progress;
-    await this.#readRows(file, listed, isFinal);
-    const { progress } = file;
-    if (progress.refused > refused) this.#reports.refused(progress, progress.refused - refused);
-    progress.problems = [];
+    const { refused } = await this.#readRows(file, listed, isFinal);
+    if (refused > 0) this.#reports.refused(file.progress, refused);
+    file.progress.problems = [];
   }
 
   /**
    * Passes all rows from the position to the end of the listed file to the gate, and reads no further while the gate is
-   * full. With `isFinal`, includes a final row without a line feed. A rewritten file is read from its beginning.
+   * full. With `isFinal`, includes a final row without a line feed. A rewritten file is read from its beginning. Returns
+   * the numbers of rows, values and rejections.
    */
-  async #readRows(file: KnownFile, listed: OpenedFile & { size: number }, isFinal: boolean): Promise<void> {
+  async #readRows(file: KnownFile, listed: OpenedFile & { size: number }, isFinal: boolean) {
     const { gate, source, status, isTest } = this.#context;
     const spec = this.#spec;
     const opened = { ...listed, isKept: spec.tail && !isTest };
@@ -362,6 +355,7 @@ export class CsvSource implements RunningSource {
       before = new Uint8Array();
     }
     const { progress } = file;
+    const { rows, values, refused } = progress;
     if (progress.position === 0 && !spec.tail) {
       // If the file is read again, ambiguous times are resolved as in the first pass.
       if (progress.carriedMs === undefined) progress.carriedMs = this.#carriedMs ?? null;
@@ -400,6 +394,7 @@ export class CsvSource implements RunningSource {
       if (gate.isFull) await raced(gate.untilRoom(), this.#stopping.signal);
     }
     if (!isTest) this.#checkZone(progress);
+    return { rows: progress.rows - rows, values: progress.values - values, refused: progress.refused - refused };
   }
 
   /** Reports times that are probably local although the source has no time zone. */

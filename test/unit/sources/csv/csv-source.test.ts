@@ -736,6 +736,18 @@ describe('source of growing CSV files', () => {
     expect(bench.sink.notes.size).toBe(1);
   });
 
+  it('counts the rejected rows of a rewritten file', async () => {
+    const bench = new CsvBench('tail: true', ONE);
+    bench.write('a.csv', 'm,n\n1,x\n1,y\n1,1\n');
+    await bench.open();
+    await bench.until(() => bench.values().includes(1));
+    bench.write('a.csv', 'm,n\n1,z\n1,2\n');
+    await bench.until(() => bench.values().includes(2));
+    expect(bench.status.errors).toBe(3);
+    await bench.clock.advance(20_000);
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 2 }, { refused: 1 }]);
+  });
+
   it.each(['time,n\n', ''])('reads a file that was copied and truncated, with the header %j', async (header) => {
     const bench = new CsvBench('tail: true, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
