@@ -1,17 +1,14 @@
 /**
  * Reads file system usage. An unresponsive network share blocks the calling thread, and libuv has only four threads for
  * file operations. Therefore, each path is read by a separate `stat` process, which is killed at a deadline. Until the
- * process exits, further reads of its path wait for it, and no second process is started.
+ * process exits, further reads of its path have the same result, and no second process is started.
  */
-import { type ChildProcess, execFile } from 'node:child_process';
-import { raced } from '../../base/clock.ts';
+import { execFile } from 'node:child_process';
 import { messageOf, TagferryError } from '../../base/errors.ts';
 import { programEnvironment } from '../../base/programs/environment.ts';
 
 const DEADLINE_MS = 5_000;
 const NO_RESPONSE = `no response within ${DEADLINE_MS / 1_000} s`;
-/** Output limit, enough for four numbers or one error line. */
-const MAX_OUTPUT = 1_000;
 
 /** In bytes. */
 interface Space {
@@ -21,43 +18,33 @@ interface Space {
 }
 
 export class FileSystems {
-  /** Running processes and their results, by path. */
-  readonly #running = new Map<string, { child: ChildProcess; space: Promise<Space> }>();
+  /** Results of running processes, by path. */
+  readonly #running = new Map<string, Promise<Space>>();
 
   /** Reads the usage of the file system that contains `path`. Rejects at the deadline or when the signal is aborted. */
-  async space(path: string, signal: AbortSignal): Promise<Space> {
-    signal.throwIfAborted();
-    const { child, space } = this.#running.get(path) ?? this.#start(path);
+  space(path: string, signal: AbortSignal): Promise<Space> {
+    const running = this.#running.get(path);
+    if (running !== undefined) return running;
+    const { promise, resolve, reject } = Promise.withResolvers<Space>();
     const deadline = AbortSignal.timeout(DEADLINE_MS);
-    try {
-      return await raced(space, AbortSignal.any([signal, deadline]));
-    } catch (error) {
-      child.kill('SIGKILL');
-      // The agent does not wait for a process that cannot be killed.
-      child.stdout?.destroy();
-      child.stderr?.destroy();
-      child.unref();
-      throw error === deadline.reason ? failure(path, NO_RESPONSE) : error;
-    }
-  }
-
-  #start(path: string) {
-    const { promise: space, resolve, reject } = Promise.withResolvers<Space>();
+    const stopped = { signal: AbortSignal.any([signal, deadline]), killSignal: 'SIGKILL' } as const;
     const env = { ...programEnvironment(process.env, 'stat'), LC_ALL: 'C' };
-    const options = { cwd: '/', env, maxBuffer: MAX_OUTPUT };
-    const child = execFile('stat', ['-f', '-c', '%S %b %f %a', '--', path], options, (error, stdout, stderr) => {
+    const command = ['-f', '-c', '%S %b %f %a', '--', path];
+    const child = execFile('stat', command, { cwd: '/', env, ...stopped }, (error, stdout, stderr) => {
       const [unit = 0, blocks = 0, free = 0, available = Number.NaN] = stdout.trim().split(' ').map(Number);
       const result = { used: (blocks - free) * unit, free: available * unit };
-      if (child.killed) reject(failure(path, NO_RESPONSE));
-      else if (error) reject(failure(path, stderr.trim() || `stat failed: ${messageOf(error)}`));
+      // `stat: cannot read file system information for '/x': No such file or directory`
+      const reason = stderr.trim().split(': ').at(-1) || `stat failed: ${messageOf(error)}`;
+      if (error) reject(failure(path, deadline.aborted ? NO_RESPONSE : reason));
       else if (!Number.isFinite(result.used + result.free)) reject(failure(path, 'unexpected output of stat'));
       else resolve(result);
+      // The agent does not wait for a process that cannot be killed.
+      child.unref();
+      if (child.pid === undefined) this.#running.delete(path);
     });
-    const remove = () => this.#running.delete(path);
-    child.once('exit', remove).once('error', remove);
-    const started = { child, space };
-    this.#running.set(path, started);
-    return started;
+    child.once('exit', () => this.#running.delete(path));
+    this.#running.set(path, promise);
+    return promise;
   }
 }
 

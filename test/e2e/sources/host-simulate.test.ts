@@ -12,6 +12,8 @@ import { runVerb } from '../harness/verb.ts';
 /** Readings that every machine provides. */
 const READINGS = HOST_READING_NAMES.filter((name) => name !== 'temperature');
 const SHARES = Array.from({ length: 6 }, (_, at) => `share${at}`);
+/** Folder that does not exist, and whose name `stat` prints with more than 1,000 characters. */
+const GONE = `/no/${'温度'.repeat(40)}/${'温度'.repeat(9)}`;
 /** Lowest and highest value of each shape. */
 const SHAPES = { sine: [0, 100], ramp: [-5, 5], walk: [18, 24], noise: [0, 1], step: [0, 3] } as const;
 
@@ -27,7 +29,7 @@ beforeAll(async () => {
   const readings = [
     ...READINGS.map((name) => `${name}: { from: self, reading: ${name} }`),
     ...SHARES.map((name) => `${name}: { from: self, reading: "disk_free:${join(agent.folder, name)}" }`),
-    'gone: { from: self, reading: "disk_free:/no/such/folder" }',
+    `gone: { from: self, reading: "disk_free:${GONE}" }`,
   ];
   const shapes = Object.entries(SHAPES).map(
     ([key, [low, high]]) => `${key}: { from: play, shape: ${key}, low: ${low}, high: ${high} }`,
@@ -73,7 +75,7 @@ describe('host source', () => {
     const tested = JSON.parse(stdout) as { key: string; problem: string | null }[];
     const problemOf = (name: string) => tested.find(({ key }) => key === name)?.problem;
     for (const name of SHARES) expect(problemOf(name)).toMatch(/no response within|does not respond/);
-    expect(problemOf('gone')).toContain('cannot read the file system of /no/such/folder: ');
+    expect(problemOf('gone')).toContain(`cannot read the file system of ${GONE}: No such file or directory`);
     const before = READINGS.map((name) => of(name).length);
     const isRead = () => READINGS.every((name, at) => of(name).length > before[at]! + 2);
     await agent.until(isRead, 'the other readings arrive');
