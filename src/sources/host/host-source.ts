@@ -1,4 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
+import { freemem, loadavg, totalmem, uptime } from 'node:os';
 import { join } from 'node:path';
 import { messageOf } from '../../base/errors.ts';
 import { parseHostReading } from '../../contract/host-readings.ts';
@@ -88,13 +89,13 @@ export class HostSource implements RunningSource {
       case 'load1':
       case 'load5':
       case 'load15':
-        return numbersIn(await file('proc/loadavg'))[['load1', 'load5', 'load15'].indexOf(name)] ?? Number.NaN;
+        return loadavg()[['load1', 'load5', 'load15'].indexOf(name)];
       case 'uptime':
-        return numbersIn(await file('proc/uptime'))[0] ?? Number.NaN;
+        return uptime();
       case 'agent':
         return process.memoryUsage.rss();
       case 'memory':
-        return memoryValue(name, await file('proc/meminfo'));
+        return memoryValue(name);
       case 'cpu': {
         // user nice system idle iowait irq softirq steal; user time includes guest time.
         const ticks = numbersIn(/^cpu .*/.exec(await file('proc/stat'))?.[0] ?? '').slice(0, 8);
@@ -126,9 +127,9 @@ export class HostSource implements RunningSource {
   }
 }
 
-function memoryValue(name: string, text: string): number {
-  const bytesOf = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(text)?.[1]) * 1024;
-  const [total, available] = [bytesOf('MemTotal'), bytesOf('MemAvailable')];
+function memoryValue(name: string): number {
+  // On Linux, `freemem` returns the available memory.
+  const [total, available] = [totalmem(), freemem()];
   const used = total - available;
   return { memory_total: total, memory_available: available, memory_used: used }[name] ?? rounded(used / total, 4);
 }

@@ -63,9 +63,6 @@ const NET_HEAD = 'Inter-|   Receive\n face |bytes\n';
 describe('host source', () => {
   it('reads values from kernel files', async () => {
     const { root, write } = machine({
-      'proc/loadavg': '0.52 0.58 0.59 1/600 12345\n',
-      'proc/uptime': '1234.56 9999.99\n',
-      'proc/meminfo': 'MemTotal:        4000 kB\nMemFree:  100 kB\nMemAvailable:    1000 kB\nHugePages_Total:  0\n',
       'proc/stat': 'cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3\n',
       'proc/net/dev': `${NET_HEAD}    lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0\n  eth0:1000 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0\n wlan0: 10 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0\n`,
       'sys/class/thermal/thermal_zone0/type': 'x86_pkg_temp\n',
@@ -74,30 +71,10 @@ describe('host source', () => {
       'sys/class/thermal/thermal_zone1/temp': '-5000\n',
       'sys/class/thermal/thermal_zone2/type': 'asleep\n',
     });
-    const readings = [
-      'load1',
-      'load15',
-      'uptime',
-      'memory_used',
-      'memory_share',
-      'cpu_share',
-      'network_rx',
-      'network_tx:eth0',
-      'temperature',
-      'temperature:acpitz',
-      'temperature:1',
-    ];
+    const temperatures = ['temperature', 'temperature:acpitz', 'temperature:1'];
+    const readings = ['cpu_share', 'network_rx', 'network_tx:eth0', ...temperatures];
     const { values, warnings } = readerOf(readings, root);
-    expect(await values()).toEqual({
-      load1: 0.52,
-      load15: 0.59,
-      uptime: 1234.56,
-      memory_used: 3000 * 1024,
-      memory_share: 0.75,
-      temperature: 45.5,
-      'temperature:acpitz': -5,
-      'temperature:1': -5,
-    });
+    expect(await values()).toEqual({ temperature: 45.5, 'temperature:acpitz': -5, 'temperature:1': -5 });
     write({
       'proc/stat': 'cpu  130 0 100 760 110 0 0 0 50 0\n',
       'proc/net/dev': `${NET_HEAD}    lo: 5999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0\n  eth0:3000 1 0 0 0 0 0 0 700 1 0 0 0 0 0 0\n wlan0: 110 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0\n`,
@@ -109,17 +86,18 @@ describe('host source', () => {
   });
 
   it('logs unreadable files once per repeat interval and reads the other files', async () => {
-    const { root, write } = machine({ 'proc/loadavg': '1 2 3 1/1 1\n' });
-    const readings = ['load5', 'uptime', 'temperature', 'network_rx:eth7'];
+    const zone = 'sys/class/thermal/thermal_zone0';
+    const { root, write } = machine({ [`${zone}/type`]: 'cpu\n', [`${zone}/temp`]: '45500\n' });
+    const readings = ['temperature:0', 'temperature:1', 'network_rx', 'network_rx:eth7'];
     const { values, warnings } = readerOf(readings, root);
-    for (let round = 0; round < 7; round++) expect(await values()).toEqual({ load5: 2 });
+    for (let round = 0; round < 7; round++) expect(await values()).toEqual({ 'temperature:0': 45.5 });
     // The first failure is logged immediately; the others are combined.
     expect(warnings).toMatchObject([
       { event: 'host.unreadable' },
       { event: 'host.unreadable', objects: expect.any(Number) },
     ]);
-    write({ 'proc/uptime': '7 7\n' });
-    expect(await values()).toEqual({ load5: 2, uptime: 7 });
+    write({ [`${zone.replace('0', '1')}/type`]: 'disk\n', [`${zone.replace('0', '1')}/temp`]: '7000\n' });
+    expect(await values()).toEqual({ 'temperature:0': 45.5, 'temperature:1': 7 });
     expect(warnings).toHaveLength(2);
   });
 
