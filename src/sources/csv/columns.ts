@@ -109,16 +109,6 @@ export function initialProgress(listed: FolderFile): FileProgress {
   return { ...listed, position: 0, line: 1, rows: 0, values: 0, refused: 0, problems: [] };
 }
 
-/** Returns `undefined` for text written in a different format by another agent version. */
-export function parseProgress(text: string): FileProgress | undefined {
-  try {
-    const found = JSON.parse(text) as FileProgress;
-    return typeof found.position === 'number' && Array.isArray(found.problems) ? found : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** Columns that a source uses, as indexes in a row. */
 interface Columns {
   names: readonly string[];

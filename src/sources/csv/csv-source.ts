@@ -27,14 +27,13 @@ import {
   type CsvValue,
   type FileProgress,
   initialProgress,
-  parseProgress,
   RowReader,
   reportText,
   textOfUnused,
 } from './columns.ts';
 import { BYTES_BEFORE, CsvReader } from './csv.ts';
 import { FileReports } from './file-reports.ts';
-import { type FolderFile, isSameFile, type OpenedFile, originalNameOf } from './folder.ts';
+import { type FolderFile, isSameFile, originalNameOf } from './folder.ts';
 import { CHUNK_BYTES, type Folder, FolderFailure, Folders } from './folders.ts';
 
 const MAX_SCAN_MS = 5_000;
@@ -43,21 +42,22 @@ const MIN_SCAN_MS = 50;
 /** Minimum retry delay after a failure. */
 const MIN_RETRY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 3_600_000;
-/** Maximum number of files that are read before the first of them is moved. */
-const MAX_UNMOVED = 1_000;
 /** Maximum number of positions in files that are no longer listed: as many as files are listed. */
 const MAX_VANISHED = 10_000;
 /** Maximum length of a header that is kept until a file is checked again, because thousands of files can be waiting. */
 const MAX_KEPT_HEADER = 4_096;
+/** Size of a file that is not listed. */
+const TO_THE_END = Number.MAX_SAFE_INTEGER;
 const NOTE = 'file/';
 const CARRIED = 'carried';
+
+/** Name below the folder, and the position up to which the file is read. */
+type ListedFile = Pick<FolderFile, 'name' | 'size'>;
 
 interface KnownFile {
   progress: FileProgress;
   /** Monotonic time of the latest change. */
   changedMs: number;
-  /** Whether a growing file has been read since its latest change. */
-  isCurrent?: boolean;
 }
 
 export class CsvSource implements RunningSource {
@@ -146,8 +146,9 @@ export class CsvSource implements RunningSource {
     this.#carriedMs = undefined;
     for (const [note, text] of await this.#context.notes()) {
       if (note === CARRIED) this.#carriedMs = Number(text);
-      const progress = note.startsWith(NOTE) ? parseProgress(text) : undefined;
-      if (progress) this.#files.set(progress.identity, { progress, changedMs: this.#clock.monotonicMs() });
+      if (!note.startsWith(NOTE)) continue;
+      const progress = JSON.parse(text) as FileProgress;
+      this.#files.set(progress.identity, { progress, changedMs: this.#clock.monotonicMs() });
     }
     this.#isResumed = true;
   }
@@ -169,7 +170,7 @@ export class CsvSource implements RunningSource {
         await this.#readWhole(known);
         read.push(known);
       });
-      if (read.length >= MAX_UNMOVED || this.#context.gate.isFull) await this.#moveAll(read.splice(0));
+      if (this.#context.gate.isFull) await this.#moveAll(read.splice(0));
     }
     await this.#moveAll(read);
     for (const file of [...this.#files.values()]) {
@@ -227,15 +228,8 @@ export class CsvSource implements RunningSource {
   /** Reads rows that a writer appended after the file was moved, because the writer kept the file open. */
   async #checkMovedFile(file: KnownFile): Promise<void> {
     const { position, line, movedTo = '' } = file.progress;
-    const where = movedTo.startsWith('done/') ? 'done' : 'failed';
-    const moved = {
-      ...file.progress,
-      name: movedTo.slice(where.length + 1),
-      where,
-      size: Number.MAX_SAFE_INTEGER,
-    } as const;
     try {
-      const added = await this.#readRows(file, moved, false);
+      const added = await this.#readRows(file, { name: movedTo, size: TO_THE_END }, false);
       if (file.progress.position === position) return this.#forget(file);
       file.changedMs = this.#clock.monotonicMs();
       this.#context.status.errors += added.refused;
@@ -291,9 +285,9 @@ export class CsvSource implements RunningSource {
       // note of this file before the notes of its predecessors are deleted.
       this.#context.gate.record([], [this.#noteOf(known.progress)]);
     }
-    if (known.isCurrent) return;
+    if (known.progress.isRead) return;
     await this.#readLines(known, file, false);
-    known.isCurrent = true;
+    known.progress.isRead = true;
   }
 
   /** Returns the files that were created and rotated while the agent was stopped, oldest first. */
@@ -315,7 +309,7 @@ export class CsvSource implements RunningSource {
     const found = listed.find((each) => each.identity === identity);
     const isSettled = this.#isSettled(file);
     try {
-      await this.#readLines(file, found ?? { ...file.progress, size: Number.MAX_SAFE_INTEGER }, isSettled);
+      await this.#readLines(file, found ?? { name, size: TO_THE_END }, isSettled);
       if (file.progress.position > position) file.changedMs = this.#clock.monotonicMs();
       else if (isSettled) this.#forget(file);
     } catch (error) {
@@ -330,7 +324,7 @@ export class CsvSource implements RunningSource {
   }
 
   /** Like `#readRows`. With `isFinal`, a last line without a line feed is not going to be completed. */
-  async #readLines(file: KnownFile, listed: FolderFile, isFinal: boolean): Promise<void> {
+  async #readLines(file: KnownFile, listed: ListedFile, isFinal: boolean): Promise<void> {
     const { refused } = await this.#readRows(file, listed, isFinal);
     if (refused > 0) this.#reports.refused(file.progress, refused);
     file.progress.problems = [];
@@ -341,11 +335,11 @@ export class CsvSource implements RunningSource {
    * full. With `isFinal`, includes a final row without a line feed. A rewritten file is read from its beginning. Returns
    * the numbers of rows, values and rejections.
    */
-  async #readRows(file: KnownFile, listed: OpenedFile & { size: number }, isFinal: boolean) {
+  async #readRows(file: KnownFile, listed: ListedFile, isFinal: boolean) {
     const { gate, source, status, isTest } = this.#context;
     const spec = this.#spec;
-    const opened = { ...listed, isKept: spec.tail && !isTest };
-    const { position: start, mark, format, name, line, movedTo } = file.progress;
+    const { position: start, mark, format, name, line, movedTo, identity } = file.progress;
+    const opened = { name: listed.name, identity, isKept: spec.tail && !isTest };
     const length = Math.min(start, BYTES_BEFORE);
     let before = length === 0 ? new Uint8Array() : await this.#folder.call('read', opened, start - length, length);
     if (mark !== undefined && (mark !== markOf(before) || format !== this.#format)) {
@@ -379,15 +373,8 @@ export class CsvSource implements RunningSource {
         status.recordRejected(plain(`${progress.name}: ${reading.point.name}: ${reading.failure}`));
       }
       if (reader.position !== progress.position) {
-        const { position, line, isInside, separator } = reader;
-        Object.assign(progress, {
-          position,
-          line,
-          isInside,
-          separator,
-          mark: markOf(reader.before),
-          format: this.#format,
-        });
+        const { position, line, isInside, separator, before } = reader;
+        Object.assign(progress, { position, line, isInside, separator, mark: markOf(before), format: this.#format });
         gate.record(readings, [this.#noteOf(progress)]);
       }
       this.#stopping.signal.throwIfAborted();
@@ -413,7 +400,7 @@ export class CsvSource implements RunningSource {
       const file = await this.#folder.newest(this.#spec.pattern);
       const size = Math.min(file.size, CHUNK_BYTES);
       const progress = initialProgress(file);
-      await this.#readRows({ progress, changedMs: 0 }, { ...file, size }, size === file.size);
+      await this.#readRows({ progress, changedMs: 0 }, { name: file.name, size }, size === file.size);
       status.connect();
       const { problems, unused } = progress;
       const missing = unused === undefined ? 'the value is not in the first rows' : textOfUnused(unused);
@@ -453,7 +440,6 @@ export class CsvSource implements RunningSource {
       this.#files.set(identity, known);
     } else if (!isSameFile(known.progress, listed)) {
       known.changedMs = changedMs;
-      known.isCurrent = false;
       Object.assign(known.progress, { size, mtimeMs, isRead: false, failure: undefined });
     }
     known.progress.name = name;

@@ -32,9 +32,8 @@ export interface FolderFile {
   isRotated?: boolean;
 }
 
-/** A file to read, in the folder itself or in its subfolder for finished files. */
+/** A file to read. The name of a finished file begins with its subfolder, `done/` or `failed/`. */
 export interface OpenedFile extends Pick<FolderFile, 'name' | 'identity'> {
-  where?: '' | 'done' | 'failed';
   /** Whether the file stays open, so that it can be read after it has been renamed or removed. */
   isKept?: boolean;
 }
@@ -86,7 +85,7 @@ export class ForeignFolders {
    * Lists matching regular files, oldest first. `pattern` may contain the shell wildcards `*` and `?`. `withRotated`: also
    * lists names that result from a rotation. `readOnly`: error code if the folder is not writable.
    */
-  list(path: string, where: '' | 'done', pattern: string, withRotated = false) {
+  list(path: string, where: '' | 'done/', pattern: string, withRotated = false) {
     const matches = matcherOf(pattern);
     return inFolder(path, where, (folder) => {
       const files: FolderFile[] = [];
@@ -103,10 +102,10 @@ export class ForeignFolders {
   }
 
   /** Reads at most `length` bytes; none at the end of the file. Throws `ENOENT` if the name denotes another file. */
-  read(path: string, { name, identity, where = '', isKept }: OpenedFile, position: number, length: number): Uint8Array {
+  read(path: string, { name, identity, isKept }: OpenedFile, position: number, length: number): Uint8Array {
     const key = `${path}\0${identity}`;
     const kept = isKept ? this.#kept.get(key) : undefined;
-    const file = kept ?? inFolder(path, where, (folder) => openFile(folder, name, identity));
+    const file = kept ?? inFolder(path, name, (folder, fileName) => openFile(folder, fileName, identity));
     if (isKept) this.#kept.set(key, file);
     try {
       const bytes = Buffer.allocUnsafeSlow(length);
@@ -167,9 +166,7 @@ export class ForeignFolders {
 
   /** Adds lines to the report of a moved file, which marks the file as checked. `movedTo`: the path that `move` returned. */
   appendToReport(path: string, movedTo: string, text: string): void {
-    const [where, ...names] = movedTo.split('/');
-    const name = names.join('/');
-    inFolder(path, where as 'done' | 'failed', (folder) => {
+    inFolder(path, movedTo, (folder, name) => {
       const mtimeMs = lstatSync(below(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0;
       const flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
       within(openSync(below(folder, name + REPORT), flags), (report) => {
@@ -185,7 +182,7 @@ export class ForeignFolders {
    * files, and whether all files have been reached. Otherwise, the next request continues.
    */
   cleanUp(path: string, beforeMs: number, unchecked: readonly string[]): { isComplete: boolean; grown: string[] } {
-    return inFolder(path, 'done', (folder) => {
+    return inFolder(path, 'done/', (folder) => {
       const grown: string[] = [];
       const names = this.#unreached.get(path) ?? namesIn(folder);
       this.#unreached.set(path, names);
@@ -216,11 +213,17 @@ export class ForeignFolders {
   }
 }
 
-/** The folder is opened for each request, because a share may be mounted over it at any time. */
-function inFolder<Result>(path: string, where: '' | 'done' | 'failed', work: (folder: number) => Result): Result {
-  return within(openSync(path, O_RDONLY | O_DIRECTORY), (folder) =>
-    where === '' ? work(folder) : within(openSubfolder(folder, where), work),
-  );
+/**
+ * Opens a folder, or the subfolder with which `name` begins, and passes on its handle and the rest of the name. The
+ * folder is opened for each request, because a share may be mounted over it at any time.
+ */
+function inFolder<Result>(path: string, name: string, work: (folder: number, name: string) => Result): Result {
+  const slash = name.indexOf('/');
+  return within(openSync(path, O_RDONLY | O_DIRECTORY), (folder) => {
+    if (slash < 0) return work(folder, name);
+    const inSubfolder = (subfolder: number) => work(subfolder, name.slice(slash + 1));
+    return within(openSubfolder(folder, name.slice(0, slash)), inSubfolder);
+  });
 }
 
 function within<Result>(descriptor: number, work: (descriptor: number) => Result): Result {

@@ -92,10 +92,9 @@ export class Folder {
 
   /** Yields the bytes of a file from a position to `end`. */
   async *chunks(file: OpenedFile, from: number, end: number): AsyncGenerator<Uint8Array> {
-    const { name, identity, where = '', isKept = false } = file;
     for (let position = from; position < end; ) {
       const length = Math.min(CHUNK_BYTES, end - position);
-      const bytes = await this.call('read', { name, identity, where, isKept }, position, length);
+      const bytes = await this.call('read', file, position, length);
       if (bytes.length === 0) return;
       position += bytes.length;
       yield bytes;
@@ -103,14 +102,14 @@ export class Folder {
   }
 
   /** Returns the newest waiting file, or the newest finished file if none is waiting. Throws `UnreadableValues`. */
-  async newest(pattern: string) {
-    for (const where of ['', 'done'] as const) {
+  async newest(pattern: string): Promise<FolderFile> {
+    for (const where of ['', 'done/'] as const) {
       const { files } = await this.call('list', where, pattern).catch((error: unknown) => {
-        if (where === 'done' && codeOf(error) === 'ENOENT') return { files: [] as FolderFile[] };
+        if (where !== '' && codeOf(error) === 'ENOENT') return { files: [] };
         throw error;
       });
       const newest = files.at(-1);
-      if (newest) return { ...newest, where };
+      if (newest) return { ...newest, name: where + newest.name };
     }
     throw new UnreadableValues(`no file in ${this.#path} matches ${pattern}`);
   }
