@@ -104,9 +104,11 @@ const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   "'": "['\\u2019]",
 };
 
-/** `listed`: name, identity, size and time of the file. */
-export function initialProgress(listed: FolderFile): FileProgress {
-  return { ...listed, position: 0, line: 1, rows: 0, values: 0, refused: 0, problems: [] };
+/** Returns the progress of a file that is read from its beginning. `file`: a listed file, or its previous progress. */
+export function initialProgress(file: FolderFile & Pick<FileProgress, 'carriedMs'>): FileProgress {
+  const { name, size, mtimeMs, identity, carriedMs } = file;
+  const start = { position: 0, line: 1, rows: 0, values: 0, refused: 0, problems: [] };
+  return { name, size, mtimeMs, identity, carriedMs, ...start };
 }
 
 /** Columns that a source uses, as indexes in a row. */
@@ -209,7 +211,7 @@ export class RowReader {
     const columns = this.#columnsOf(progress.names!);
     progress.names = columns.names;
     const { timeAt, names, long, wide, qualityAt } = columns;
-    let problem = record.problem ?? this.#readTime(timeAt, fields, line, progress);
+    let problem = record.problem ?? this.#readTime(record, timeAt, progress);
     // Without a time column, only the names of the value columns identify a header.
     const isSuspect = problem !== undefined || timeAt.length === 0 || fields.length > names.length;
     if (isSuspect && isHeader(columns, fields)) {
@@ -219,10 +221,7 @@ export class RowReader {
     progress.rows++;
     problem ??= progress.headerProblem ?? problemOfCells(columns, fields);
     if (problem === undefined && long.length > 0) {
-      const name = long
-        .slice(0, -1)
-        .map((at) => cellAt(fields, at))
-        .join(' ');
+      const name = joinedCells(long.slice(0, -1), fields);
       const points = this.#byName.get(name);
       for (const point of points ?? []) {
         this.#readCell({ point, at: long.at(-1)!, qualityAt }, record, progress, readings);
@@ -260,7 +259,7 @@ export class RowReader {
 
   /** Returns whether the cells belong to a row with values, not to a header. */
   #isRow({ timeAt, wide }: Columns, fields: readonly string[]): boolean {
-    if (timeAt.length > 0) return this.#time.read(timeText(timeAt, fields)) !== undefined;
+    if (timeAt.length > 0) return this.#time.read(joinedCells(timeAt, fields)) !== undefined;
     const cells = wide.map(({ at }) => cellAt(fields, at)).filter((cell) => cell !== '');
     return cells.length > 0 && cells.every((cell) => Number.isFinite(this.#number(cell)));
   }
@@ -280,14 +279,9 @@ export class RowReader {
   }
 
   /** Returns the problem of the timestamp, or `undefined` if it is valid or there is no time column. */
-  #readTime(
-    timeAt: readonly number[],
-    fields: readonly string[],
-    line: number,
-    progress: FileProgress,
-  ): string | undefined {
+  #readTime({ fields, line }: CsvRecord, timeAt: readonly number[], progress: FileProgress): string | undefined {
     if (timeAt.length === 0) return undefined;
-    const text = timeText(timeAt, fields);
+    const text = joinedCells(timeAt, fields);
     const time = this.#time.read(text, progress.afterMs, this.#spec.form === 'long');
     if (time === undefined) return `"${text.slice(0, 40)}" does not match the time format`;
     const problem = this.#problemOfTime(time.timeMs);
@@ -371,12 +365,11 @@ function problemOfCells({ names: { length }, firstAt }: Columns, fields: readonl
   return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
 }
 
-export function timeText(timeAt: readonly number[], fields: readonly string[]): string {
-  if (timeAt.length === 1) return cellAt(fields, timeAt[0]!);
-  return timeAt
-    .map((at) => cellAt(fields, at))
-    .join(' ')
-    .trim();
+/** Returns the text of a time or name that one or several cells contain. */
+export function joinedCells(columns: readonly number[], fields: readonly string[]): string {
+  if (columns.length === 1) return cellAt(fields, columns[0]!);
+  const cells = columns.map((at) => cellAt(fields, at));
+  return cells.join(' ').trim();
 }
 
 /**

@@ -203,10 +203,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       keepMs,
     };
     const conflict = conflictOf(spec);
-    if (conflict !== undefined) {
-      report.problem(...conflict);
-      return undefined;
-    }
+    if (conflict !== undefined) return report.problem(...conflict);
     if (spec.timeColumns.length === 0 && raw.time_from !== 'arrival') {
       const reason = 'without time_column, rows are stored with the arrival time';
       report.warning('csv', reason, 'add a time column, for example time_column: Zeit, or set time_from: arrival');
@@ -300,6 +297,5 @@ function readFormat(raw: Members, report: MemberReport): CsvSpec['time'] | undef
   const problem = formatProblem(format);
   if (problem === undefined) return { zone, format };
   const instead = 'use a value such as "MM/DD/YYYY HH:mm:ss", "DD MMM YYYY HH:mm", unix or excel';
-  report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
-  return undefined;
+  return report.problem('time_format', `time_format "${printable(format)}" ${problem}`, instead);
 }

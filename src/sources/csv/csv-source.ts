@@ -435,8 +435,7 @@ export class CsvSource implements RunningSource {
     const changedMs = this.#clock.monotonicMs();
     let known = this.#files.get(identity);
     if (known === undefined || known.progress.movedTo !== undefined) {
-      const { carriedMs } = known?.progress ?? {};
-      known = { progress: { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs }, changedMs };
+      known = { progress: initialProgress({ ...listed, carriedMs: known?.progress.carriedMs }), changedMs };
       this.#files.set(identity, known);
     } else if (!isSameFile(known.progress, listed)) {
       known.changedMs = changedMs;
@@ -468,12 +467,10 @@ function isOfFile(error: unknown): boolean {
   return error instanceof UnreadableValues || (error instanceof FolderFailure && !error.isLost);
 }
 
-/** Returns the progress of a file that is read from its beginning. */
+/** Returns the progress of a file that was rewritten. */
 function restarted(progress: FileProgress, format: string): FileProgress {
-  const { name, size, mtimeMs, identity, carriedMs, names, headerProblem } = progress;
-  const hasColumns = headerProblem === undefined && progress.format === format;
-  const restart = { ...initialProgress({ name, size, mtimeMs, identity }), carriedMs };
-  return hasColumns ? { ...restart, previousNames: names } : restart;
+  const hasColumns = progress.headerProblem === undefined && progress.format === format;
+  return { ...initialProgress(progress), previousNames: hasColumns ? progress.names : undefined };
 }
 
 function markOf(bytesBefore: Uint8Array): string {

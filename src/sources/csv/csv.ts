@@ -61,10 +61,7 @@ export class CsvReader implements CsvPosition {
   isInside: boolean;
   separator: string | undefined;
   before: Uint8Array;
-  readonly #skipLines: number;
-  readonly #isLastLineRead: boolean;
-  readonly #encoding: string;
-  readonly #canSetEncoding: boolean;
+  readonly #options: CsvReaderOptions;
   /** Number of bytes per character before decoding. */
   readonly #width: 1 | 2;
   readonly #decoder: InstanceType<typeof TextDecoder>;
@@ -78,12 +75,9 @@ export class CsvReader implements CsvPosition {
     this.isInside = isInside;
     this.separator = separator;
     this.before = before;
-    this.#skipLines = options.skipLines ?? 0;
-    this.#isLastLineRead = options.isLastLineRead ?? true;
-    this.#encoding = options.encoding ?? 'utf-8';
-    this.#canSetEncoding = options.encoding !== undefined;
-    this.#width = this.#encoding.startsWith('utf-16') ? 2 : 1;
-    this.#decoder = new TextDecoder(this.#encoding, { fatal: true });
+    this.#options = options;
+    this.#decoder = new TextDecoder(options.encoding, { fatal: true });
+    this.#width = this.#decoder.encoding.startsWith('utf-16') ? 2 : 1;
   }
 
   /**
@@ -112,6 +106,7 @@ export class CsvReader implements CsvPosition {
   }
 
   #read(chunk?: Uint8Array): CsvRecord[] {
+    const { skipLines = 0, isLastLineRead = true } = this.#options;
     const isEnd = chunk === undefined;
     const bytes = chunk === undefined ? Buffer.from(this.#rest) : Buffer.concat([this.#rest, chunk]);
     const text = this.#textOf(bytes);
@@ -132,7 +127,7 @@ export class CsvReader implements CsvPosition {
       const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
       if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
-      const isSkipped = isInside || line <= this.#skipLines || firstLine.trim() === '';
+      const isSkipped = isInside || line <= skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
       if (isLong) record.problem = firstLine.includes('\0') ? CONTAINS_NULS : 'longer than 64 KiB';
       else if (!isSkipped) {
@@ -144,7 +139,7 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
-      if (end >= length && isEnd && !isSkipped && !this.#isLastLineRead && record.problem === undefined) {
+      if (end >= length && isEnd && !isSkipped && !isLastLineRead && record.problem === undefined) {
         records.push({ line, fields: [], problem: UNFINISHED });
         break;
       }
@@ -166,7 +161,7 @@ export class CsvReader implements CsvPosition {
   #textOf(bytes: Buffer): string {
     if (this.#width === 1) return bytes.toString('latin1');
     const units = bytes.subarray(0, bytes.length - (bytes.length % 2));
-    return (this.#encoding === 'utf-16be' ? Buffer.from(units).swap16() : units).toString('utf16le');
+    return (this.#decoder.encoding === 'utf-16be' ? Buffer.from(units).swap16() : units).toString('utf16le');
   }
 
   #decodeFields(record: Split): void {
@@ -178,12 +173,12 @@ export class CsvReader implements CsvPosition {
       const texts = isDecoded ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
       if (hasNuls) record.problem = CONTAINS_NULS;
       else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
-      else record.problem = `not valid ${this.#encoding}`;
+      else record.problem = `not valid ${this.#decoder.encoding}`;
     } catch {
       // The decoder reports invalid bytes with an error.
       const instead = hasNuls ? 'utf-16le' : 'windows-1252';
-      record.problem = `not valid ${this.#encoding}`;
-      if (this.#canSetEncoding) record.problem += `; set encoding, for example ${instead}`;
+      record.problem = `not valid ${this.#decoder.encoding}`;
+      if (this.#options.encoding !== undefined) record.problem += `; set encoding, for example ${instead}`;
     }
   }
 }

@@ -6,7 +6,7 @@ import { TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { ScannedNames } from '../scanned-names.ts';
 import type { ProposedMember, ScanStep } from '../source-kind.ts';
-import { type CsvSpec, indexOf, qualityOf, separatorsFor, timeText } from './columns.ts';
+import { type CsvSpec, indexOf, joinedCells, qualityOf, separatorsFor } from './columns.ts';
 import { assertValid, CsvReader } from './csv.ts';
 import { Folders, folderProblem } from './folders.ts';
 
@@ -18,31 +18,13 @@ const MAX_ROWS = 500;
 const MAX_UNITS_ROWS = 3;
 /** Formats that a time without a configured format does not match. */
 const FORMATS = [
-  'MM/DD/YYYY HH:mm:ss.SSS',
-  'MM/DD/YYYY HH:mm:ss',
-  'MM/DD/YYYY HH:mm',
-  'MM/DD/YYYY hh:mm:ss A',
-  'DD/MM/YYYY HH:mm:ss.SSS',
-  'DD/MM/YYYY HH:mm:ss',
-  'DD/MM/YYYY HH:mm',
-  'YYYY/MM/DD HH:mm:ss.SSS',
-  'YYYY/MM/DD HH:mm:ss',
-  'YYYY/MM/DD HH:mm',
-  'DD-MM-YYYY HH:mm:ss',
-  'YYYY/MM/DD HH:mm:ss SSS',
-  'DD/MM/YYYY HH:mm:ss SSS',
-  'DD.MM.YYYY HH:mm:ss SSS',
-  'YYYY-MM-DD HH:mm:ss SSS',
+  ...['MM/DD/YYYY', 'DD/MM/YYYY', 'YYYY/MM/DD', 'DD-MM-YYYY', 'DD-MMM-YYYY', 'DD MMM YYYY', 'DD. MMM YYYY'].flatMap(
+    (date) => ['HH:mm:ss.SSS', 'HH:mm:ss', 'HH:mm', 'HH:mm:ss SSS'].map((time) => `${date} ${time}`),
+  ),
+  ...['MM/DD/YYYY', 'MMM DD, YYYY'].map((date) => `${date} hh:mm:ss A`),
+  ...['DD.MM.YYYY', 'YYYY-MM-DD'].map((date) => `${date} HH:mm:ss SSS`),
+  ...['DD-MMM-YY', 'MMM DD YYYY'].map((date) => `${date} HH:mm:ss`),
   'YYYYMMDD HHmmss',
-  'DD-MMM-YYYY HH:mm:ss.SSS',
-  'DD-MMM-YYYY HH:mm:ss',
-  'DD-MMM-YYYY HH:mm',
-  'DD-MMM-YY HH:mm:ss',
-  'DD MMM YYYY HH:mm:ss',
-  'DD MMM YYYY HH:mm',
-  'DD. MMM YYYY HH:mm:ss',
-  'MMM DD, YYYY hh:mm:ss A',
-  'MMM DD YYYY HH:mm:ss',
 ];
 /** Headers, without spaces and other marks, of files with one value per row, such as archives of WinCC panels. */
 const NAME_HEADER = /^(var|tag|point|signal|item)?name$|^(variable|tag|signal|point|messstelle)$/;
@@ -194,14 +176,15 @@ function timeIn(
     ...columns.map((at) => [at, at + 1]),
   ];
   const reader = new TimeReader(time);
+  const others = FORMATS.map((format) => ({ format, reader: new TimeReader({ ...time, format }) }));
   for (const at of writtenAt.length > 0 ? [writtenAt] : guesses) {
-    const texts = rows.map((row) => timeText(at, row));
+    const texts = rows.map((row) => joinedCells(at, row));
     // A number without separators is more likely a value.
     if (texts.length === 0 || texts.some((text) => text === '' || /^[\d.,]*\d$/.test(text))) continue;
     const isReadBy = (one: TimeReader) => texts.every((text) => one.read(text) !== undefined);
     if (isReadBy(reader)) return { at, isLocal: texts.every((text) => reader.isLocal(text)) };
     if (time.format !== undefined) continue;
-    const fitting = FORMATS.filter((format) => isReadBy(new TimeReader({ ...time, format })));
+    const fitting = others.filter((other) => isReadBy(other.reader)).map(({ format }) => format);
     // Without a day after the 12th, the order of day and month is unknown.
     const isAmbiguous = ['DD/', 'MM/'].every((start) => fitting.some((format) => format.startsWith(start)));
     if (fitting.length > 0) return { at, format: isAmbiguous ? undefined : fitting[0], isLocal: true };

@@ -42,8 +42,7 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
     const [program = '', ...rest] = (raw.exec as unknown[]).map(String);
     const isEmpty = program.trim() === '';
     if (isEmpty || [program, ...rest].some((part) => part.includes('\u0000'))) {
-      report.problem('exec', `the command ${isEmpty ? 'is empty' : 'contains a null byte'}`, INSTEAD);
-      return undefined;
+      return report.problem('exec', `the command ${isEmpty ? 'is empty' : 'contains a null byte'}`, INSTEAD);
     }
     // A name without a path is looked up in PATH.
     const file = program.includes('/') && !isAbsolute(program) ? report.pathOf(program) : program;
@@ -53,8 +52,7 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
     if (raw.timeout !== undefined && timeoutMs === undefined) return undefined;
     const format = (raw.format ?? 'ndjson') as ExecSpec['format'];
     if (raw.zone !== undefined && format === 'lines') {
-      report.problem('zone', 'zone requires format: ndjson, because times of lines are numbers', 'remove it');
-      return undefined;
+      return report.problem('zone', 'zone requires format: ndjson, because times of lines are numbers', 'remove it');
     }
     const zone = readZone(raw, report);
     return { command: [file, ...rest], format, ...(timeoutMs === undefined ? {} : { timeoutMs }), ...zone };

@@ -180,13 +180,13 @@ export class ExecSource implements RunningSource {
         const end = chunk.lastIndexOf(FEED) + 1;
         if (end > 0) {
           const lines = chunk.subarray(isSkipping ? chunk.indexOf(FEED) + 1 : 0, end);
-          this.#store(output, rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]));
+          this.#store(rest.length === 0 ? lines : Buffer.concat([rest.takeAll(), lines]), output.heads);
           isSkipping = false;
         }
         if (!isSkipping && rest.length + chunk.length - end > MAX_LINE_BYTES) {
           rest.release();
           isSkipping = true;
-          this.#store(output, undefined, `the line is longer than ${MAX_LINE_BYTES} bytes`);
+          this.#reject(1, `the line is longer than ${MAX_LINE_BYTES} bytes`);
         }
         // Copied, because a slice would retain the whole chunk in memory.
         if (!isSkipping) rest.add(Buffer.from(chunk.subarray(end)));
@@ -203,13 +203,13 @@ export class ExecSource implements RunningSource {
     const output = this.#output;
     if (output === undefined || output.rest.length === 0) return;
     const line = output.rest.takeAll();
-    if (hasExited && output.isAtEnd) this.#store(output, line);
-    else this.#store(output, undefined, `the output is cut within the line ${quote(line.toString('utf8'))}`);
+    if (hasExited && output.isAtEnd) this.#store(line, output.heads);
+    else this.#reject(1, `the output is cut within the line ${quote(line.toString('utf8'))}`);
   }
 
-  /** Stores the values of lines, or rejects a line. Invalid UTF-8 is replaced, so that only its line is rejected. */
-  #store({ heads }: Output, lines: Buffer | undefined, rejection = ''): void {
-    const { gate, source, status, intake } = this.#context;
+  /** Stores the values of lines. Invalid UTF-8 is replaced, so that only its line is rejected. */
+  #store(lines: Buffer, heads: SeriesHeads): void {
+    const { gate, source, intake } = this.#context;
     const points = this.#points;
     const readings: Reading[] = [];
     const interceptor: Interceptor = {
@@ -223,30 +223,31 @@ export class ExecSource implements RunningSource {
     const draft = intake.draft({
       isPartial: true,
       interceptor,
-      textBytes: lines?.length ?? 0,
+      textBytes: lines.length,
       live: { zone: source.spec.zone, gate },
     });
-    if (lines === undefined) draft.reject('', rejection);
-    else {
-      const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));
-      if (source.spec.format === 'ndjson') readNdjsonBody(text, draft);
-      else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
-    }
+    const text = isUtf8(lines) ? lines : Buffer.from(lines.toString('utf8'));
+    if (source.spec.format === 'ndjson') readNdjsonBody(text, draft);
+    else readLineProtocol(text, { ...NANOSECONDS, heads }, draft);
     const columns = draft.finish();
     this.#reportBuffer(readings, columns);
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
-    if (count > 0) {
-      const { field = '', problem = '' } = listed[0] ?? {};
-      status.errors += count;
-      status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
-      const fields = { source: source.name, refused: count, field, error: plain(problem) };
-      this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
-    } else if (draft.count > 0) {
+    if (count > 0) this.#reject(count, listed[0]!.problem, listed[0]!.field);
+    else if (draft.count > 0) {
       const message = 'all values from a program are valid again';
       this.#trouble.recovered('exec.refused', { source: source.name }, message, '', USABLE_MS);
     }
+  }
+
+  /** Counts and reports rejected values. `problem`: the first of their problems. */
+  #reject(count: number, problem: string, field = ''): void {
+    const { source, status } = this.#context;
+    status.errors += count;
+    status.reject(plain(field === '' ? problem : `${field}: ${problem}`), count);
+    const fields = { source: source.name, refused: count, field, error: plain(problem) };
+    this.#trouble.report({ event: 'exec.refused', ...fields }, 'some values from a program were rejected');
   }
 
   /** Warns once if many values of a series arrive together without timestamps, which indicates buffered output. */

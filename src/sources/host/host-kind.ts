@@ -34,8 +34,7 @@ export const HOST: SourceKind<HostSpec, HostValue> = {
     let reason = 'is not a known reading';
     if (isKnown) reason = argument === '' ? 'requires an argument after the colon' : 'does not accept an argument';
     const instead = isKnown ? `use ${name}` : insteadOf(name, HOST_READING_NAMES);
-    report.problem('reading', `reading "${printable(reading)}" ${reason}`, instead);
-    return undefined;
+    return report.problem('reading', `reading "${printable(reading)}" ${reason}`, instead);
   },
   addressOf: (_, { reading }) => reading,
   async open(context) {

@@ -37,8 +37,7 @@ export const SIMULATE: SourceKind<SimulateSpec, SimulateValue> = {
     const [low, high] = [Number(raw.low ?? 0), Number(raw.high ?? 100)];
     if (low < high) return { shape: (raw.shape ?? 'sine') as SimulateValue['shape'], low, high };
     const member = raw.low === undefined ? 'high' : 'low';
-    report.problem(member, `low ${low} must be less than high ${high}`, 'set a low that is less than high');
-    return undefined;
+    return report.problem(member, `low ${low} must be less than high ${high}`, 'set a low that is less than high');
   },
   addressOf: (_, { shape }) => shape,
   async open(context) {
