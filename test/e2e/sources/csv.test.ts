@@ -165,8 +165,9 @@ describe('CSV source', () => {
     );
     writeFileSync(folder('night/night.csv'), text);
     writeFileSync(folder('night/other.csv'), 'Logger 7\nThis;is\nsomething;else\n');
+    writeFileSync(folder('night/empty.csv'), '');
     writeFileSync(folder('night/.hidden.csv'), 'Logger 7\nDatum;Zeit;Fluss\n25.10.2026;03:00;99\n');
-    await agent.until(() => below('night/failed').includes('other.csv.report.txt'), 'the unusable file is set aside');
+    await agent.until(() => below('night/failed').length === 4, 'the unusable files are set aside');
     await agent.until(() => below('night/done').includes('night.csv.report.txt'), 'the file is moved');
     await agent.until(() => numbers('flow').length >= 3 && numbers('level').length >= 3, 'the valid values arrive');
     expect(stored('flow').map(({ value, timestampMs }) => [value, new Date(timestampMs).toISOString()])).toEqual([
@@ -175,8 +176,14 @@ describe('CSV source', () => {
       [3.5, '2026-10-25T01:00:00.000Z'],
     ]);
     const report = readFileSync(folder('night/done/night.csv.report.txt'), 'utf8');
-    for (const line of ['line 6', 'line 7', 'line 8: timestamp 1979-12-31T23:00:00.000Z is before 2000-01-01'])
+    for (const line of [
+      'Lines 3 to 6: an hour that occurred twice in Europe/Berlin',
+      'line 6',
+      'line 7',
+      'line 8: timestamp 1979-12-31T23:00:00.000Z is before 2000-01-01',
+    ])
       expect(report).toContain(line);
+    expect(readFileSync(folder('night/failed/empty.csv.report.txt'), 'utf8')).toContain('the file is empty');
     await agent.until(() => agent.logged('csv.failed').length > 0, 'the unusable file is reported');
     expect(below('night')).toEqual(['.hidden.csv', 'done', 'failed']);
     await agent.until(() => !below('night/done').includes('old.csv'), 'the expired file is deleted');

@@ -28,22 +28,6 @@ const storedIn = (bench: CsvBench) =>
   ]);
 
 describe('CSV file with one value per row', () => {
-  it('is read by the names in a column, with the quality of each value', async () => {
-    const bench = new CsvBench(`${MEMBERS}, time_column: TimeString, ${QUALITY}`, VALUES);
-    bench.write('a.csv', WINCC);
-    await bench.open();
-    await bench.until(() => bench.below('done').length === 2);
-    expect(storedIn(bench)).toEqual([
-      ['level', 66.5, '14:07:53.000', 'good'],
-      ['temp', 21.25, '14:07:53.000', 'good'],
-      ['level', 67.5, '14:08:53.000', 'bad'],
-    ]);
-    expect(bench.read('done/a.csv.report.txt')).toBe(
-      'a.csv: 5 rows read, 3 values stored, 0 rejected, 2 rows ignored.\nRows ignored: tags.yaml contains no value of this source with the name "Pump_Hours", "$RT_OFF$"\n',
-    );
-    expect(bench.status.errors).toBe(0);
-  });
-
   it('is read with the milliseconds of the column Time_ms', async () => {
     const bench = new CsvBench(`${MEMBERS}, time_column: Time_ms, time_format: wincc`, VALUES);
     bench.write('a.csv', WINCC);

@@ -59,18 +59,14 @@ export class CsvBench {
   /** `members`: members of the source besides `csv`. `values`: values of tag T, in the form of tags.yaml. */
   constructor(members: string, values: string) {
     const separator = members === '' ? '' : ', ';
-    writeFileSync(
-      join(this.folder, '.tags.yaml'),
-      `sources: { drop: { csv: ${this.folder}${separator}${members} } }\ntags: { T: { asset: 1, values: { ${values} } } }\n`,
-    );
+    const sourceLine = `sources: { drop: { csv: ${this.folder}${separator}${members} } }`;
     const directory = mkdtempSync(join(tmpdir(), 'tagferry-csv-config-'));
     onTestFinished(async () => {
       LocalProgram.isHung = () => false;
       await this.stop();
       for (const path of [this.folder, directory]) rmSync(path, { recursive: true });
     });
-    writeFileSync(join(directory, 'tags.yaml'), readFileSync(join(this.folder, '.tags.yaml')));
-    rmSync(join(this.folder, '.tags.yaml'));
+    writeFileSync(join(directory, 'tags.yaml'), `${sourceLine}\ntags: { T: { asset: 1, values: { ${values} } } }\n`);
     const { sources, tags } = readTagsLeniently({ directory, environment: {}, kinds: SOURCE_KINDS });
     this.#source = sources.get('drop') as Source<CsvSpec>;
     this.spec = this.#source.spec;

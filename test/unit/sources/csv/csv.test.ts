@@ -90,26 +90,6 @@ describe('CSV parser', () => {
     },
   );
 
-  it('continues at the next line after an unclosed quote', async () => {
-    const text = `a;b\n"x\ny";"z;1\n2;3\n${'4;5\n'.repeat(20_000)}`;
-    const all = await collect(allRecords(pieces(Buffer.from(text), 100_000), new CsvReader()));
-    expect(all.slice(0, 4).map(({ line, fields }) => [line, ...fields])).toEqual([
-      [1, 'a', 'b'],
-      [2],
-      [3],
-      [4, '2', '3'],
-    ]);
-    expect(all.length).toBe(20_004);
-  });
-
-  it('treats a quote inside an unquoted field as an ordinary character', async () => {
-    expect(await recordsOf('a;b\npipe 5";3\nlast;4')).toEqual([
-      ['a', 'b'],
-      ['pipe 5"', '3'],
-      ['last', '4'],
-    ]);
-  });
-
   it.each([
     ['an unterminated quote', 'a,b\n"x,1'],
     ['text after a quote', 'a,b\n"x"y,1\n'],
@@ -134,18 +114,6 @@ describe('CSV parser', () => {
       expect(await rawOf(bytes.subarray(position), { position, line, separator })).toEqual(all.slice(count));
     }
     expect(count).toBe(4);
-  });
-
-  it('recognises a quote at the start of a field only after the separator in use', async () => {
-    expect(await recordsOf('text;n\n1,"pipe;2\n"a ""b""\nc";3\n')).toEqual([
-      ['text', 'n'],
-      ['1,"pipe', '2'],
-      ['a "b"\nc', '3'],
-    ]);
-    expect(await recordsOf('"a,b";c\n1;2\n')).toEqual([
-      ['a,b', 'c'],
-      ['1', '2'],
-    ]);
   });
 
   it.each([

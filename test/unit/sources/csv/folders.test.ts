@@ -95,17 +95,4 @@ describe('process for CSV folders', () => {
     expect(await list(folder)).toEqual(LISTED);
     expect(programs.length).toBe(2);
   });
-
-  it('does not delay a source that stops during a call', async () => {
-    const { programs, hung, open, list } = make();
-    hung.add('/a/one');
-    const stopping = new AbortController();
-    const folder = open('/a/one', stopping.signal);
-    const failure = expect(list(folder)).rejects.toThrow('stopped');
-    await expect.poll(() => programs.length).toBe(1);
-    stopping.abort(new Error('stopped'));
-    await failure;
-    folder.close();
-    expect(programs[0]!.isKilled).toBe(true);
-  });
 });
