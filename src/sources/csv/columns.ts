@@ -96,6 +96,8 @@ export interface FileProgress extends FolderFile, CsvPosition {
 
 const MAX_PROBLEMS = 50;
 const MAX_UNUSED_NAMES = 10;
+/** Maximum length of the column names in a problem, because a file that is not CSV can begin with a long line. */
+const MAX_LISTED = 400;
 /** Characters that separate groups of three digits, as in a regular expression. */
 const GROUP_MARKS: Readonly<Record<Thousands, string>> = {
   '.': '\\.',
@@ -127,7 +129,7 @@ interface Columns {
 
 /** Finds the columns of a source in a header. Throws `UnreadableValues` if a required column is missing. */
 function locateColumns(spec: CsvSpec, points: readonly Point<CsvValue>[], names: readonly string[]): Columns {
-  const listed = names.length > 0 ? `; columns: ${names.slice(0, 20).join(', ')}` : '';
+  const listed = names.length > 0 ? `; columns: ${names.join(', ').slice(0, MAX_LISTED)}` : '';
   const problemOf = (column: ColumnName) => {
     if (indexOf(names, column) < 0) return `no column "${column}"`;
     const count = names.filter((name) => name === column).length;

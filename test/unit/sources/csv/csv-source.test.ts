@@ -284,6 +284,15 @@ describe('source of complete CSV files', () => {
     expect([bench.values(), [...bench.sink.notes.keys()]]).toEqual([[1], ['source/drop/carried']]);
   });
 
+  it('shortens the header of a file that is not CSV in its report and log line', async () => {
+    const bench = new CsvBench(TIMED, ONE);
+    bench.write('a.csv', `${'x'.repeat(50_000)}\n`);
+    await bench.open();
+    await bench.until(() => bench.below('failed').length === 2);
+    expect(bench.read('failed/a.csv.report.txt').length).toBeLessThan(1_000);
+    expect(JSON.stringify(bench.logged('csv.failed')).length).toBeLessThan(1_000);
+  });
+
   it('leaves no incomplete report behind if the disk is full', async () => {
     const bench = new CsvBench(TIMED, ONE);
     bench.write('a.csv', row(1));
