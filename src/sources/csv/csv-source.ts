@@ -46,6 +46,8 @@ const CLEAN_UP_EVERY_MS = 3_600_000;
 const MAX_VANISHED = 10_000;
 /** Maximum length of a header that is kept until a file is checked again, because thousands of files can be waiting. */
 const MAX_KEPT_HEADER = 4_096;
+/** Maximum number of files that are read before the first of them is moved, which limits the headers in memory. */
+const MAX_UNMOVED = 1_000;
 /** Size of a file that is not listed. */
 const TO_THE_END = Number.MAX_SAFE_INTEGER;
 const NOTE = 'file/';
@@ -170,7 +172,7 @@ export class CsvSource implements RunningSource {
         await this.#readWhole(known);
         read.push(known);
       });
-      if (this.#context.gate.isFull) await this.#moveAll(read.splice(0));
+      if (read.length >= MAX_UNMOVED || this.#context.gate.isFull) await this.#moveAll(read.splice(0));
     }
     await this.#moveAll(read);
     for (const file of [...this.#files.values()]) {
