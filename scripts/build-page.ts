@@ -6,8 +6,8 @@ import { build } from 'rolldown';
 
 /**
  * `build-page.ts [--stale] [FOLDER]` builds the page of the gateway into `dist/page/` or FOLDER: one script (`main.tsx`
- * and its imports), one style sheet and an icon. Files other than the page have a content hash in their names for
- * caching, and are stored uncompressed, as gzip and as Brotli, because the gateway does not compress them. With
+ * and its imports), one style sheet and an icon. Files other than `index.html` have a content hash in their names for
+ * caching. All files are stored uncompressed, as gzip and as Brotli, because the gateway does not compress them. With
  * `--stale`, the page is built only if a source is newer.
  */
 const BUNDLED = ['preact', 'uplot'];

@@ -17,8 +17,8 @@ import { Connection, type Message, RECEIVE_MAXIMUM, type Receiver, type Subscrip
 import { readCredentials } from './credentials.ts';
 
 /**
- * Handles a message of any subscriber. Returns `undefined` if the topic is not one of its own. Otherwise, resolves when
- * the message is stored or can be discarded, and rejects if the message must be redelivered.
+ * Called with each message on the connection. Returns `undefined` if the subscriber does not use the topic. Otherwise,
+ * resolves when the message is stored or can be discarded, and rejects if the message must be redelivered.
  */
 export type MessageHandler = (message: Message) => Promise<void> | undefined;
 
@@ -27,8 +27,8 @@ export interface SubscribeOptions {
   /** Group of clients that share the messages of this subscription. */
   share?: string | undefined;
   /**
-   * Further topics, which are not shared and precede the filters. Their retained messages are sent again on each
-   * connection and for each new subscriber.
+   * Further topics, which are not shared and precede the filters. The broker sends the retained messages of these topics
+   * again on each connection and for each new subscriber.
    */
   stateTopics?: readonly string[];
   /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
@@ -78,10 +78,10 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   /**
    * Filters without a response to their latest request. Some brokers close the connection on a SUBSCRIBE for a topic
    * that this client is not allowed to read, or do not respond. To find the topic, these filters are requested one by
-   * one on the next connection. The numbers count the connections that the broker closed during such a request.
+   * one on the next connection. The values are the numbers of connections that the broker closed during such a request.
    */
   readonly #unanswered = new Map<string, number>();
-  /** Filters that were found in this way. They are requested again after a steady connection. */
+  /** Skipped filters, which are requested again after a steady connection has ended. */
   readonly #forbidden = new Set<string>();
   /** Rejected messages and those that wait behind them, by topic. */
   readonly #rejected = new Map<string, RejectedMessage[]>();
@@ -322,7 +322,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       added.filter((one) => !isSuspect(one)),
     );
     for (const one of suspects) {
-      // The next update continues, so that a reload does not wait for a response to each filter.
+      // The next update requests the remaining filters, so that a reload does not wait for each response.
       if (this.#isSettlingSoon) break;
       await this.#requestAlone(connection, one);
     }
@@ -362,7 +362,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
         this.#unanswered.delete(topic);
         this.#forbidden.add(topic);
         this.#reportPermission(topic, false);
-        // Attempts can succeed without the filter.
+        // Reset the delay, because a connection can succeed without the filter.
         this.attempt = 0;
       }
       if (isClosed) throw error;

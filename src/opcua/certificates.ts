@@ -61,7 +61,7 @@ async function createdIn(folder: string): Promise<KeyPairFiles> {
 async function nothing(): Promise<void> {}
 
 /**
- * Returns a certificate store for node-opcua, which only checks certificates. `folder` contains one trusted server
+ * Returns a certificate store for node-opcua. The store only checks certificates. `folder` contains one trusted server
  * certificate per file and is read for each connection. A server is trusted only with an identical certificate; CAs and
  * revocation lists are not used.
  */

@@ -174,11 +174,11 @@ export interface AnswerLine {
   /** Number of browsed nodes, and of all nodes found so far. */
   progress?: { done: number; total: number };
   failed?: Problem;
-  /** Set in the last line, unless the request failed. */
+  /** Set in the final line of a successful answer. */
   end?: true;
 }
 
-/** Index of an item in the task, and a sentence about it. */
+/** Index of an item in the task, and a description of the problem. */
 export type ItemProblem = readonly [item: number, problem: string];
 
 /** The subscription was created or transferred, or its items have changed. */

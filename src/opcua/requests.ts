@@ -118,7 +118,7 @@ async function* browse(session: Session, below: readonly string[], clock: Clock)
   const places: Place[] = [];
   for (const text of below) places.push(await placeOf(session, text, clock));
   const seen = new Set(places.map(({ nodeId }) => String(nodeId)));
-  // Places that are found meanwhile are appended.
+  // The loop also visits places that are appended while it runs.
   for (const [at, { nodeId, path, depth }] of places.entries()) {
     const children = (await childrenOf(session, nodeId, clock)).filter((child) => !seen.has(String(child.nodeId)));
     const pathOf = ({ browseName: { name } }: ua.ReferenceDescription) => (path === '' ? `${name}` : `${path}/${name}`);

@@ -202,7 +202,10 @@ export class Session {
     }
   }
 
-  /** Throws if the server does not have the namespace, or a different one at this index than in the first session. */
+  /**
+   * Returns the node ID for this session. Throws if the server does not have the namespace, or if another namespace had
+   * this index in the first session.
+   */
   nodeIdOf(node: string): ua.NodeId {
     const [, escapedUri, identifier] = BY_URI.exec(node) ?? [];
     if (escapedUri !== undefined) {

@@ -186,7 +186,7 @@ export class Subscription {
     const parameters = { subscriptionId: kept.id, ...this.#parameters(true) };
     this.#applyRevised(await raw.modifySubscription(parameters));
     const { stored } = this.#task;
-    // Sequence numbers begin with 1.
+    // Sequence numbers begin with 1, so 0 means that no message is stored.
     const latest = stored?.[0] === kept.id ? stored[1] : 0;
     const available = [...(result.availableSequenceNumbers ?? [])].sort((one, other) => one - other);
     this.#acknowledgements = available.filter((one) => one <= latest);

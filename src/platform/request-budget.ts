@@ -144,7 +144,7 @@ export class RequestBudget {
     this.#shareAfterRefusal = isHalved ? Math.max(MIN_SHARE, this.#share * LEFT_AFTER_REFUSAL) : this.#share;
     this.#openMs = nowMs + closedMs;
     const spreadMs = Math.max(Math.min(closedMs, REST_SPREAD_MS), this.#minute ? SPAN_MS / this.#share : 0);
-    // Does not shorten an existing rest.
+    // A 429 does not shorten an existing rest.
     this.#restUntilMs = Math.max(this.#restUntilMs, this.#openMs + this.#clock.random() * spreadMs);
   }
 
@@ -266,7 +266,7 @@ class RecentCount {
     this.#windowMs = windowMs;
   }
 
-  /** A refund is counted at its own time, as a request of -1. */
+  /** Counts a request, or a refund as -1. A refund counts in the slot of the refund, not of its request. */
   add(nowMs: number, requests: 1 | -1): void {
     const slot = Math.floor(nowMs / this.#slotMs);
     this.#counts.set(slot, (this.#counts.get(slot) ?? 0) + requests);

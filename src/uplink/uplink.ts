@@ -49,7 +49,7 @@ const RETRY_MS = 1_000;
 
 export class Uplink {
   readonly #parts: UplinkParts;
-  /** Shared with all parts, so that a reload changes them in one place. */
+  /** Settings shared with all parts, so that a reload changes them in one place. */
   readonly #options: UplinkOptions;
   readonly #assets: Assets;
   readonly #health: Health;

@@ -298,7 +298,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     this.reportOver('broker.consumer_away', { event: 'broker.connected', durable }, 'consumer restored');
   }
 
-  /** Not an async function, because thousands of messages wait for a commit. */
+  /** Uses callbacks instead of `async` to save memory, because thousands of messages can wait for a commit. */
   #receive(pull: Pull, message: JsMsg): void {
     const { counts } = this;
     const { subject, data, headers } = message;
@@ -323,7 +323,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     };
     let stored: Promise<void>;
     try {
-      // Throws an error if the server did not send the message for a consumer.
+      // `redelivered` throws an error if the reply subject is not that of a consumer.
       if (message.redelivered) counts.redelivered++;
       stored = pull.options.handler(message);
     } catch (error) {

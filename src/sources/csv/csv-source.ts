@@ -48,7 +48,7 @@ const MAX_VANISHED = 10_000;
 const MAX_KEPT_HEADER = 4_096;
 /** Maximum number of files that are read before the first of them is moved, which limits the headers in memory. */
 const MAX_UNMOVED = 1_000;
-/** Size of a file that is not listed. */
+/** Size assumed for an unlisted file, so that the file is read to its end. */
 const TO_THE_END = Number.MAX_SAFE_INTEGER;
 const NOTE = 'file/';
 const CARRIED = 'carried';

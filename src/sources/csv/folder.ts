@@ -214,8 +214,8 @@ export class ForeignFolders {
 }
 
 /**
- * Opens a folder, or the subfolder with which `name` begins, and passes on its handle and the rest of the name. The
- * folder is opened for each request, because a share may be mounted over it at any time.
+ * Calls `work` with the descriptor of the folder, or of the subfolder in `name`, and with the remaining name. The folder
+ * is opened for each request, because a share may be mounted over it at any time.
  */
 function inFolder<Result>(path: string, name: string, work: (folder: number, name: string) => Result): Result {
   const slash = name.indexOf('/');

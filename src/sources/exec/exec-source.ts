@@ -241,7 +241,7 @@ export class ExecSource implements RunningSource {
     }
   }
 
-  /** Counts and reports rejected values. `problem`: the first of their problems. */
+  /** Counts and reports rejected values. `problem`: the first problem. */
   #reject(count: number, problem: string, field = ''): void {
     const { source, status } = this.#context;
     status.errors += count;

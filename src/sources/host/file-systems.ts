@@ -1,7 +1,7 @@
 /**
  * Reads file system usage. An unresponsive network share blocks the calling thread, and libuv has only four threads for
  * file operations. Therefore, each path is read by a separate `stat` process, which is killed at a deadline. Until the
- * process exits, further reads of its path have the same result, and no second process is started.
+ * process exits, other reads of the path share its result, and no second process is started.
  */
 import { execFile } from 'node:child_process';
 import { messageOf, TagferryError } from '../../base/errors.ts';
@@ -21,7 +21,10 @@ export class FileSystems {
   /** Results of running processes, by path. */
   readonly #running = new Map<string, Promise<Space>>();
 
-  /** Reads the usage of the file system that contains `path`. Rejects at the deadline or when the signal is aborted. */
+  /**
+   * Reads the usage of the file system that contains `path`. Rejects at the deadline, or when the signal of the read that
+   * started the process is aborted.
+   */
   space(path: string, signal: AbortSignal): Promise<Space> {
     const running = this.#running.get(path);
     if (running !== undefined) return running;
@@ -33,7 +36,7 @@ export class FileSystems {
     const child = execFile('stat', command, { cwd: '/', env, ...stopped }, (error, stdout, stderr) => {
       const [unit = 0, blocks = 0, free = 0, available = Number.NaN] = stdout.trim().split(' ').map(Number);
       const result = { used: (blocks - free) * unit, free: available * unit };
-      // `stat: cannot read file system information for '/x': No such file or directory`
+      // Only the last part is the reason, for example in `stat: … for '/x': No such file or directory`.
       const reason = stderr.trim().split(': ').at(-1) || `stat failed: ${messageOf(error)}`;
       if (error) reject(failure(path, deadline.aborted ? NO_RESPONSE : reason));
       else if (!Number.isFinite(result.used + result.free)) reject(failure(path, 'unexpected output of stat'));

@@ -80,7 +80,7 @@ export class MessageReader {
     return wild.length === 0 ? exact : [...(exact ?? []), ...wild];
   }
 
-  /** Records whether the broker accepts a filter, which is a problem of the source if not. */
+  /** Records whether the broker accepts a filter. A rejected filter is reported as a problem of the source. */
   setPermitted(filter: string, isPermitted: boolean): void {
     if (isPermitted) this.#denied.delete(filter);
     else this.#denied.add(filter);
@@ -106,8 +106,8 @@ export class MessageReader {
 
   /**
    * Writes the values in a message, and those of a device that it announces as unavailable. Resolves when they are on
-   * disk. A message that fails to be read is reported, and acknowledged when earlier values are on disk, because the
-   * next delivery would fail in the same way.
+   * disk. An unreadable message is reported, and acknowledged when earlier values are on disk, because the next delivery
+   * would fail in the same way.
    */
   write(topic: string, message: Read, points: readonly Point<MessageValue>[], times: Times = {}): Promise<void> {
     try {

@@ -46,8 +46,8 @@ export class MqttSource implements RunningSource {
     this.#reader = new MessageReader(context, MQTT_TOPICS);
     this.#options = {
       qos: isTest ? 0 : source.spec.qos,
-      // Each agent in a group has its own latest values, so availability is not shared. Its topics precede those of the
-      // values, so that retained values of an unavailable device are never stored as good.
+      // Each agent in a group has its own latest values, so availability topics are not shared. They precede the value
+      // topics, so that retained values of an unavailable device are never stored as good.
       stateTopics: this.#reader.availabilityTopics,
       share: isTest ? undefined : source.spec.share,
       stalled: () => gate.commitSoon(),

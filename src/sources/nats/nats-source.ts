@@ -62,7 +62,7 @@ export class NatsSource implements RunningSource {
 
   #receive({ subject, data: payload, info, seq }: JsMsg): Promise<void> {
     if (this.#isStopped) return Promise.reject(new SourceStopped());
-    // `timestampNanos` of the message would parse the delivery information again.
+    // The getter `timestampNanos` of the message would parse the delivery information again.
     const storedMs = Math.floor(info.timestampNanos / 1_000_000);
     const timeOf = (series: number, afterMs?: number) => this.#times.of(series, seq, storedMs, afterMs);
     // Without the stream timestamp, the age of the message is unknown.

@@ -182,7 +182,10 @@ export const OPCUA: SourceKind<OpcuaSpec, OpcuaValue> = {
   scan: scanOpcua,
 };
 
-/** Returns the user of a session, if there is one. Returns `undefined` after reporting a problem. */
+/**
+ * Returns the user of the session, or an empty object for an anonymous session. Returns `undefined` after reporting a
+ * problem.
+ */
 function readUser(
   { username, passwordFile }: ConnectionSpec,
   raw: Members,

@@ -37,7 +37,10 @@ interface Known {
   group: string;
   name: string;
   state: EdgeNode;
-  /** Process unacknowledged messages again, whose aliases or data types are not known yet. */
+  /**
+   * Functions that process an unacknowledged message again, once its aliases and data types are known or must be
+   * skipped.
+   */
   waiting: ((pass: 'again' | 'final') => void)[];
 }
 
