@@ -83,7 +83,7 @@ export class BrokerEvents {
         durable: gatewayName(settings.stateDir, `${name} events`),
         ordered: false,
         subjects: [topic],
-        handler: ({ data, headers }) =>
+        handler: ({ data }, headers) =>
           this.#intake.receive(data, (name) => headers?.get(name, 'insensitive') || undefined),
       });
       this.#subscribed = { at: broker, end };

@@ -16,6 +16,7 @@ import {
 import {
   headers as createHeaders,
   credsAuthenticator,
+  type MsgHdrs,
   type NatsConnection,
   NatsConnectionImpl,
   setTransportFactory,
@@ -53,7 +54,7 @@ export interface PullOptions {
   /** Filter subjects. If the list is empty, no messages are pulled. */
   subjects: readonly string[];
   /** Resolves when the message is stored or can be discarded. Rejects if the server must deliver it again. */
-  handler(message: JsMsg): Promise<void>;
+  handler(message: JsMsg, headers: MsgHdrs | undefined): Promise<void>;
   /** Whether no more messages should be requested. */
   isFull?(): boolean;
   /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
@@ -301,7 +302,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   /** Uses callbacks instead of `async` to save memory, because thousands of messages can wait for a commit. */
   #receive(pull: Pull, message: JsMsg): void {
     const { counts } = this;
-    const { subject, data, headers } = message;
+    const { subject, data } = message;
+    const headers = headersOf(message);
     counts.received++;
     const discarded = headers?.get(DISCARDED_HEADER);
     if (discarded) {
@@ -325,7 +327,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     try {
       // `redelivered` throws an error if the reply subject is not that of a consumer.
       if (message.redelivered) counts.redelivered++;
-      stored = pull.options.handler(message);
+      stored = pull.options.handler(message, headers);
     } catch (error) {
       stored = Promise.reject(error);
     }
@@ -389,6 +391,15 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   #wait({ signal }: Pull, ms: number): Promise<void> {
     return this.options.clock.sleep(ms, signal).catch(() => {});
+  }
+}
+
+/** Returns the headers of a message; `undefined` if the client cannot read them, for example if a name has a space. */
+function headersOf(message: JsMsg): MsgHdrs | undefined {
+  try {
+    return message.headers;
+  } catch {
+    return undefined;
   }
 }
 

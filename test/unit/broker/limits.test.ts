@@ -195,7 +195,7 @@ describe('NATS message', () => {
     ]);
   });
 
-  it('that no consumer sent is not acknowledged, and later messages are delivered', async () => {
+  it('that no consumer sent is not acknowledged, and messages with any headers are delivered', async () => {
     const info = { server_id: 'N', version: '2.9.10', proto: 1, headers: true, max_payload: 1_048_576 };
     const config = { durable_name: 'gw', ack_policy: 'explicit', deliver_policy: 'all', filter_subject: 'a.>' };
     const consumer = JSON.stringify({ stream_name: 'S', name: 'gw', config, num_ack_pending: 0 });
@@ -213,9 +213,10 @@ describe('NATS message', () => {
           if (subject!.includes('.CONSUMER.INFO.'))
             socket.write(`MSG ${reply} ${id} ${consumer.length}\r\n${consumer}\r\n`);
           if (!subject!.includes('.MSG.NEXT.')) continue;
-          socket.write(
-            `MSG a.b ${id} none 1\r\n1\r\nMSG a.b ${id} $JS.ACK.S.gw.1.2.2.1795219200000000000.0 1\r\n2\r\n`,
-          );
+          const ackOf = (number: number) => `$JS.ACK.S.gw.1.${number}.${number}.1795219200000000000.0`;
+          const headers = 'NATS/1.0\r\nG r: 5\r\n\r\n';
+          socket.write(`MSG a.b ${id} none 1\r\n1\r\nMSG a.b ${id} ${ackOf(2)} 1\r\n2\r\n`);
+          socket.write(`HMSG a.b ${id} ${ackOf(3)} ${headers.length} ${headers.length + 1}\r\n${headers}3\r\n`);
         }
       });
     });
@@ -227,7 +228,9 @@ describe('NATS message', () => {
     client.pull({ stream: 'S', durable: undefined, ordered: false, subjects: ['a.b'], handler });
     client.start();
     try {
-      await vi.waitUntil(() => got.includes('2') && responses.includes('+ACK'), { timeout: 20_000 });
+      await vi.waitUntil(() => got.includes('2') && got.includes('3') && responses.includes('+ACK'), {
+        timeout: 20_000,
+      });
       expect(got).not.toContain('1');
     } finally {
       await client.stop(0);
