@@ -106,8 +106,8 @@ const SIMULTANEOUS_MS = 1_000;
  * event, hold and latest accepted post of an object. Operators use the table to find IDs by tag or serial number.
  * Synchronous; runs in the store thread and uses the inbox database.
  *
- * Events about an object can arrive in any order and more than once, so its result does not depend on their order. An
- * object is lost if it disappeared at least a second after it last appeared. Of simultaneous events, `appeared` takes precedence, because
+ * Events can arrive in any order and more than once, so the result does not depend on their order. An object is lost if
+ * it disappeared at least a second after it last appeared. Of simultaneous events, `appeared` takes precedence, because
  * one unnecessary post is less harmful than held values.
  *
  * Invariants: an event and its effect are stored in one transaction, and every row has a checksum. On load, rows with

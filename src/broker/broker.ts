@@ -227,6 +227,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     void this.#settling.then(() => this.#announce(connection, true));
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
+    // The update records whether the request for a filter ended the connection.
+    await this.#settling;
     if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#forbidden.clear();
     return reason;
   }

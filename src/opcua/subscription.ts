@@ -318,16 +318,17 @@ export class Subscription {
         })),
       });
       for (const [at, [key, { places }]] of some.entries()) {
-        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results![at]!;
-        if (isGood(statusCode)) {
+        const { statusCode, monitoredItemId, revisedSamplingInterval, revisedQueueSize } = results?.[at] ?? {};
+        if (statusCode && isGood(statusCode)) {
           this.#monitored.set(first + at, {
             key,
-            monitoredItem: monitoredItemId,
-            samplingMs: revisedSamplingInterval,
-            queueSize: revisedQueueSize,
+            monitoredItem: monitoredItemId!,
+            samplingMs: revisedSamplingInterval!,
+            queueSize: revisedQueueSize!,
           });
         } else {
-          this.#rejected.push(...places.map((place): ItemProblem => [place, statusText(statusCode)]));
+          const why = statusCode ? statusText(statusCode) : 'no response';
+          this.#rejected.push(...places.map((place): ItemProblem => [place, why]));
         }
       }
     });

@@ -51,7 +51,7 @@ export class ValueColumns implements Columns {
 
   add(series: number, timeMs: number, value: number, flags: number): void {
     const at = this.length;
-    if (at === this.series.length) this.#grow(at * 2);
+    if (at === this.series.length) this.#grow(Math.max(FIRST_ROOM, at * 2));
     this.series[at] = series;
     this.timeMs[at] = timeMs;
     this.value[at] = value;

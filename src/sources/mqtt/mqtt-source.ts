@@ -78,7 +78,9 @@ export class MqttSource implements RunningSource {
 
   /** Publishes the number as text. Resolves when the broker has accepted the message. */
   write({ spec }: Point, raw: number, beforeSend: () => void, signal: AbortSignal): Promise<void> {
-    return this.#broker.publish((spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
+    const { brokers, source } = this.#context;
+    // After a reload, the source may have another broker client.
+    return brokers.publish(source.name, (spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
   }
 
   /** Subscribes and unsubscribes within one event loop turn, so that only the differences are applied to the session. */
@@ -96,11 +98,10 @@ export class MqttSource implements RunningSource {
     if (!isWild || points.some(({ spec }) => spec.topic === filter)) {
       this.#reader.setPermitted(filter, isPermitted);
       if (isPermitted) return;
-      const denied = isWild
-        ? points.filter(({ spec }) => covers(filter, spec.topic, MQTT_TOPICS))
-        : this.#reader.pointsOf(filter);
-      for (const point of denied ?? [])
-        status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
+      const isDenied = ({ spec }: Point<MessageValue>) => covers(filter, spec.topic, MQTT_TOPICS);
+      // A value with a wider wildcard is not affected.
+      const denied = (isWild ? points : (this.#reader.pointsOf(filter) ?? [])).filter(isDenied);
+      for (const point of denied) status.recordFailure(point, deniedText(new Set([filter])), { hint: READ_ACCESS });
     } else if (!isPermitted) {
       this.#deniedWildcards.add(filter);
       this.#subscribe();

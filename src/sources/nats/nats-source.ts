@@ -57,7 +57,9 @@ export class NatsSource implements RunningSource {
 
   /** Publishes the number as text. Resolves when the server has accepted the message. */
   write({ spec }: Point, raw: number, beforeSend: () => void, signal: AbortSignal): Promise<void> {
-    return this.#broker.publish((spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
+    const { brokers, source } = this.#context;
+    // After a reload, the source may have another broker client.
+    return brokers.publish(source.name, (spec as MessageValue).writeTo!, String(raw), { signal, beforeSend });
   }
 
   #receive({ subject, data: payload, info, seq }: JsMsg): Promise<void> {
