@@ -317,17 +317,18 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       ({ topic, qos }) => this.#requested.get(topic) !== qos && !this.#forbidden.has(topic),
     );
     const removed = [...this.#granted].filter((filter) => !wanted.has(filter));
-    const isSuspect = ({ topic }: Subscription) => this.#unanswered.has(topic);
-    const suspects = added.filter(isSuspect);
-    await this.#requestTogether(
+    const suspects = added.filter(({ topic }) => this.#unanswered.has(topic));
+    const others = added.filter(({ topic }) => !this.#unanswered.has(topic));
+    // Availability precedes the retained values of a device.
+    await this.#requestEach(
       connection,
-      added.filter((one) => !isSuspect(one)),
+      suspects.filter(({ resendsRetained }) => resendsRetained),
     );
-    for (const one of suspects) {
-      // The next update requests the remaining filters, so that a reload does not wait for each response.
-      if (this.#isSettlingSoon) break;
-      await this.#requestAlone(connection, one);
-    }
+    if (!this.#isSettlingSoon) await this.#requestTogether(connection, others);
+    await this.#requestEach(
+      connection,
+      suspects.filter(({ resendsRetained }) => !resendsRetained),
+    );
     for (const filter of removed) {
       await connection.unsubscribe(filter);
       this.#granted.delete(filter);
@@ -349,6 +350,14 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       connection.end(error);
       throw error;
     });
+  }
+
+  /** Stops before a pending update, which requests the remaining filters, so that a reload does not wait for each response. */
+  async #requestEach(connection: Connection, subscriptions: readonly Subscription[]): Promise<void> {
+    for (const one of subscriptions) {
+      if (this.#isSettlingSoon) return;
+      await this.#requestAlone(connection, one);
+    }
   }
 
   async #requestAlone(connection: Connection, subscription: Subscription): Promise<void> {

@@ -131,6 +131,15 @@ describe('MQTT topic that the broker does not allow', () => {
     expect(server.connections).toBe(connections);
   });
 
+  it('precedes the topics of its device after a connection that ended during its SUBSCRIBE, if it is an availability topic', async () => {
+    await start(['site/a']);
+    await vi.waitUntil(() => server.filters.length === 1);
+    vi.spyOn(server.closesOn, 'has').mockReturnValueOnce(true);
+    brokers.get('plant').subscribe(['site/a'], async () => {}, { stateTopics: ['site/state'] });
+    await vi.waitUntil(() => server.asked.length === 3, { timeout: 20_000 });
+    expect(server.asked).toEqual(['+site/a', '+site/state', '+site/a']);
+  });
+
   it('is assigned to its values in linear time if the broker rejects many topics', async () => {
     const topics = Array.from({ length: 400 }, (_, at) => `site/${at}`);
     for (const topic of topics) server.forbidden.add(topic);
