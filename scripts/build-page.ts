@@ -5,7 +5,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { build } from 'rolldown';
 
 /**
- * `build-page.ts [--stale] [FOLDER]` builds the page of the gateway into `dist/page/` or FOLDER: one script (`main.tsx`
+ * `build-page.ts [--stale] [FOLDER]` builds the gateway's page into `dist/page/` or FOLDER: one script (`main.tsx`
  * and its imports), one style sheet and an icon. Files other than `index.html` have a content hash in their names for
  * caching. All files are stored uncompressed, as gzip and as Brotli, because the gateway does not compress them. With
  * `--stale`, the page is built only if a source is newer.

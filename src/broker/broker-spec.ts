@@ -75,7 +75,7 @@ export interface NatsSpec extends ConnectionSpec {
 export const MQTT_PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 export const NATS_PORTS: Readonly<Record<string, number>> = { 'nats:': 4222, 'tls:': 4222 };
 
-/** Returns the host and port of an address. The URL contains the brackets of an IPv6 address, and no default port. */
+/** Returns the host (without the brackets of an IPv6 address) and the port (default: that of the protocol). */
 export function placeOf(url: string | URL, ports = MQTT_PORTS): { host: string; port: number } {
   const { protocol, hostname, port } = new URL(url);
   return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port || ports[protocol]) };

@@ -27,8 +27,8 @@ export interface SubscribeOptions {
   /** Group of clients that share the messages of this subscription. */
   share?: string | undefined;
   /**
-   * Further topics, which are not shared and precede the filters. The broker sends the retained messages of these topics
-   * again on each connection and for each new subscriber.
+   * Additional topics, which are not shared and are requested before the filters. The broker resends the retained
+   * messages of these topics on each connection and for each new subscriber.
    */
   stateTopics?: readonly string[];
   /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
@@ -53,7 +53,7 @@ const RETRY_MS = 1_000;
 const CLOSED_BY_BROKER: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'broker.ended', 'ECONNRESET']);
 /** Maximum number of filters per packet. Some brokers accept no more than eight. */
 const MAX_TOGETHER = 8;
-/** Number of connections that the broker closes in response to a filter before the filter is skipped. */
+/** Number of connections closed by the broker in response to a filter before the filter is skipped. */
 const MAX_CLOSURES = 2;
 
 /** Message that waits for the next retry of its topic. `arrival`: its number in order of arrival. */

@@ -54,13 +54,13 @@ export const COMMON_VALUE_MEMBERS: Readonly<Record<string, SchemaObject>> = {
     minimum: 0,
     pattern: '^\\d+(\\.\\d+)?\\s*%$',
     title: 'a number or a percentage such as "1%"',
-    description: 'Minimum difference from the last value sent.',
+    description: 'Minimum difference from the previously sent value.',
     examples: [0.5, '1%'],
   },
   on_change: {
     const: true,
     title: 'true',
-    description: 'Sends only values that differ from the last one sent.',
+    description: 'Sends only values that differ from the previously sent value.',
     examples: [true],
   },
   max_silence: {

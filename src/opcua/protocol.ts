@@ -163,7 +163,7 @@ export type Reading = readonly [
 /** Index of the item in the task, and its reading. */
 export type ReadValue = readonly [item: number, ...Reading];
 
-/** Part of the answer to a question. A scan has several. */
+/** One line of the answer to a question. The answer to a scan has several lines. */
 export interface AnswerLine {
   /** Number of the question. */
   answer: number;

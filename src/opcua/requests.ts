@@ -102,7 +102,7 @@ interface Place {
 }
 
 /**
- * Finds numeric variables in a session of its own, at a limited rate. `below`: node IDs (`ns=2;s=Line1`) or paths below
+ * Finds numeric variables in a separate session, at a limited rate. `below`: node IDs (`ns=2;s=Line1`) or paths below
  * Objects (`Line1/Pump`). Default: everything below Objects.
  */
 export async function* scan(endpoint: Endpoint, below: readonly string[], clock: Clock): AsyncGenerator<ScanPart> {

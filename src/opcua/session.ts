@@ -28,7 +28,7 @@ const OPERATION_LIMITS = ['i=11705', 'i=11714'];
 
 /**
  * Limits that the client requests in its Hello and enforces chunk by chunk, before anything is decoded. By default,
- * node-opcua uses the server's limits, of which 0 means no limit.
+ * node-opcua uses the server's limits, and a server limit of 0 means no limit.
  */
 class BoundedTransport extends ClientTCP_transport {
   override setLimits(limits: Parameters<ClientTCP_transport['setLimits']>[0]): void {
@@ -217,7 +217,7 @@ export class Session {
     const index = Number(BY_INDEX.exec(node)?.[1] ?? 0);
     const [before, now = 'unused'] = [this.#firstNamespaces[index], this.namespaces[index]];
     if (before === undefined || before === now) return ua.resolveNodeId(node);
-    throw new Error(`the server has renumbered its namespaces: ${index} was ${before} and is now ${now}`);
+    throw new Error(`the server has renumbered its namespaces: index ${index} was ${before} and is now ${now}`);
   }
 
   /** Returns the node ID with its namespace URI, which remains valid if the server renumbers its namespaces. */

@@ -187,7 +187,7 @@ export class HttpBoundary {
 type Headers = Record<string, string | string[] | undefined>;
 
 /**
- * Converts a complete response. Some servers use gzip without being asked. A body that expands beyond `maxBytes` is
+ * Converts a complete response. Some servers use gzip without being requested. A body that expands beyond `maxBytes` is
  * reported as truncated; a body in another format keeps its `content-encoding`.
  */
 function toAnswer(

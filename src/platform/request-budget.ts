@@ -266,7 +266,7 @@ class RecentCount {
     this.#windowMs = windowMs;
   }
 
-  /** Counts a request, or a refund as -1. A refund counts in the slot of the refund, not of its request. */
+  /** Counts a request, or a refund as -1. A refund is counted in the current slot, not in the slot of its request. */
   add(nowMs: number, requests: 1 | -1): void {
     const slot = Math.floor(nowMs / this.#slotMs);
     this.#counts.set(slot, (this.#counts.get(slot) ?? 0) + requests);

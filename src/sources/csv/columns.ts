@@ -367,7 +367,7 @@ function problemOfCells({ names: { length }, firstAt }: Columns, fields: readonl
   return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
 }
 
-/** Returns the text of a time or name that one or several cells contain. */
+/** Returns a time or name from one or more cells, joined by spaces. */
 export function joinedCells(columns: readonly number[], fields: readonly string[]): string {
   if (columns.length === 1) return cellAt(fields, columns[0]!);
   const cells = columns.map((at) => cellAt(fields, at));

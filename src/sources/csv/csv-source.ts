@@ -46,7 +46,7 @@ const CLEAN_UP_EVERY_MS = 3_600_000;
 const MAX_VANISHED = 10_000;
 /** Maximum length of a header that is kept until a file is checked again, because thousands of files can be waiting. */
 const MAX_KEPT_HEADER = 4_096;
-/** Maximum number of files that are read before the first of them is moved, which limits the headers in memory. */
+/** Maximum number of files that are read before the first one is moved. Limits the memory used by headers. */
 const MAX_UNMOVED = 1_000;
 /** Size assumed for an unlisted file, so that the file is read to its end. */
 const TO_THE_END = Number.MAX_SAFE_INTEGER;

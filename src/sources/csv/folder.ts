@@ -32,7 +32,7 @@ export interface FolderFile {
   isRotated?: boolean;
 }
 
-/** A file to read. The name of a finished file begins with its subfolder, `done/` or `failed/`. */
+/** File to read. The name of a finished file begins with its subfolder, `done/` or `failed/`. */
 export interface OpenedFile extends Pick<FolderFile, 'name' | 'identity'> {
   /** Whether the file stays open, so that it can be read after it has been renamed or removed. */
   isKept?: boolean;
@@ -215,7 +215,7 @@ export class ForeignFolders {
 
 /**
  * Calls `work` with the descriptor of the folder, or of the subfolder in `name`, and with the remaining name. The folder
- * is opened for each request, because a share may be mounted over it at any time.
+ * is opened for each request, because a share may be mounted over the folder at any time.
  */
 function inFolder<Result>(path: string, name: string, work: (folder: number, name: string) => Result): Result {
   const slash = name.indexOf('/');

@@ -52,7 +52,11 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
     if (raw.timeout !== undefined && timeoutMs === undefined) return undefined;
     const format = (raw.format ?? 'ndjson') as ExecSpec['format'];
     if (raw.zone !== undefined && format === 'lines') {
-      return report.problem('zone', 'zone requires format: ndjson, because times of lines are numbers', 'remove it');
+      return report.problem(
+        'zone',
+        'zone requires format: ndjson, because timestamps of lines are numbers',
+        'remove it',
+      );
     }
     const zone = readZone(raw, report);
     return { command: [file, ...rest], format, ...(timeoutMs === undefined ? {} : { timeoutMs }), ...zone };

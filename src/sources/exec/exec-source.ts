@@ -4,8 +4,8 @@
  * unchanged. While writes to the disk fail, the output is not read, so the program blocks on a full pipe.
  *
  * Without `every`, the program runs continuously. It is restarted when it exits or prints nothing for `timeout`. With
- * `every`, it is run at this interval and ended after `timeout`. The last line of a program that is terminated may be
- * cut, so it is rejected unless it ends with a line feed.
+ * `every`, it is run at this interval and ended after `timeout`. The final line of a terminated program may be
+ * incomplete, and is rejected unless it ends with a line feed.
  */
 import { isUtf8 } from 'node:buffer';
 import { existsSync } from 'node:fs';
@@ -198,13 +198,13 @@ export class ExecSource implements RunningSource {
     }
   }
 
-  /** Accepts a final line without a line feed if the program exited by itself, because it may be cut otherwise. */
+  /** Accepts a final line without a line feed only if the program exited by itself. Other lines may be truncated. */
   #endOutput(hasExited: boolean): void {
     const output = this.#output;
     if (output === undefined || output.rest.length === 0) return;
     const line = output.rest.takeAll();
     if (hasExited && output.isAtEnd) this.#store(line, output.heads);
-    else this.#reject(1, `the output is cut within the line ${quote(line.toString('utf8'))}`);
+    else this.#reject(1, `the output ends within the line ${quote(line.toString('utf8'))}`);
   }
 
   /** Stores the values of lines. Invalid UTF-8 is replaced, so that only its line is rejected. */

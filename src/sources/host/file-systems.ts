@@ -36,7 +36,7 @@ export class FileSystems {
     const child = execFile('stat', command, { cwd: '/', env, ...stopped }, (error, stdout, stderr) => {
       const [unit = 0, blocks = 0, free = 0, available = Number.NaN] = stdout.trim().split(' ').map(Number);
       const result = { used: (blocks - free) * unit, free: available * unit };
-      // Only the last part is the reason, for example in `stat: … for '/x': No such file or directory`.
+      // Only the final part is the reason, for example in `stat: … for '/x': No such file or directory`.
       const reason = stderr.trim().split(': ').at(-1) || `stat failed: ${messageOf(error)}`;
       if (error) reject(failure(path, deadline.aborted ? NO_RESPONSE : reason));
       else if (!Number.isFinite(result.used + result.free)) reject(failure(path, 'unexpected output of stat'));

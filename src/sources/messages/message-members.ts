@@ -22,7 +22,7 @@ const PAYLOAD = {
 const ONE_TOPIC = 'use one topic or subject, without wildcards';
 const DAY_MS = 86_400_000;
 /** MQTT encodes the session expiry as a 32-bit number of seconds. */
-const EXPIRY = { minMs: 0, maxMs: 49_710 * DAY_MS, range: 'at most 49710d, the maximum of MQTT', example: '7d' };
+const EXPIRY = { minMs: 0, maxMs: 49_710 * DAY_MS, range: 'at most 49710d, the MQTT limit', example: '7d' };
 
 /** Credentials and TLS of a broker or server. */
 export const CONNECTION_MEMBERS = {
@@ -136,7 +136,7 @@ export function readConnection(
   }
   if ((raw.cert === undefined) !== (raw.key === undefined)) {
     const [there, missing] = raw.cert === undefined ? ['key', 'cert'] : ['cert', 'key'];
-    return report.problem(there, `${there} requires ${missing}`, `add ${missing}: with its file`);
+    return report.problem(there, `${there} requires ${missing}`, `set ${missing} to the path of its PEM file`);
   }
   const hasUser = raw.username !== undefined || addresses.some((address) => URL.parse(address)?.username);
   if (raw.password_file !== undefined && !hasUser) {

@@ -105,9 +105,9 @@ export class MessageReader {
   }
 
   /**
-   * Writes the values in a message, and those of a device that it announces as unavailable. Resolves when they are on
-   * disk. An unreadable message is reported, and acknowledged when earlier values are on disk, because the next delivery
-   * would fail in the same way.
+   * Writes the values in a message, and the latest values of devices that the message announces as unavailable.
+   * Resolves when these values are on disk. An unreadable message is reported, and acknowledged when earlier values are
+   * on disk, because the next delivery would fail in the same way.
    */
   write(topic: string, message: Read, points: readonly Point<MessageValue>[], times: Times = {}): Promise<void> {
     try {

@@ -196,7 +196,7 @@ function readUser(
   const { user_cert: cert, user_key: key } = raw;
   if ((cert === undefined) !== (key === undefined)) {
     const [given, missing] = cert === undefined ? ['user_key', 'user_cert'] : ['user_cert', 'user_key'];
-    return report.problem(given!, `${given} requires ${missing}`, `add ${missing}: with its file`);
+    return report.problem(given!, `${given} requires ${missing}`, `set ${missing} to the path of its PEM file`);
   }
   if (cert === undefined) {
     if (username === undefined) return {};

@@ -167,7 +167,7 @@ describe('CSV source', () => {
     writeFileSync(folder('night/other.csv'), 'Logger 7\nThis;is\nsomething;else\n');
     writeFileSync(folder('night/empty.csv'), '');
     writeFileSync(folder('night/.hidden.csv'), 'Logger 7\nDatum;Zeit;Fluss\n25.10.2026;03:00;99\n');
-    await agent.until(() => below('night/failed').length === 4, 'the unusable files are set aside');
+    await agent.until(() => below('night/failed').length === 4, 'the unusable files are moved to failed/');
     await agent.until(() => below('night/done').includes('night.csv.report.txt'), 'the file is moved');
     await agent.until(() => numbers('flow').length >= 3 && numbers('level').length >= 3, 'the valid values arrive');
     expect(stored('flow').map(({ value, timestampMs }) => [value, new Date(timestampMs).toISOString()])).toEqual([

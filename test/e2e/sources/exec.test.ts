@@ -288,7 +288,7 @@ describe('program source', () => {
     ]);
     const reports = (await agent.status()).sources as { name: string; rejected: unknown }[];
     for (const name of ['size', 'time']) {
-      const problem = `the output is cut within the line "T ${name}=123"`;
+      const problem = `the output ends within the line "T ${name}=123"`;
       expect(reports.find((one) => one.name === name)?.rejected).toMatchObject({ count: 1, problem });
       expect(agent.logged('exec.refused')).toContainEqual(expect.objectContaining({ source: name, error: problem }));
       expect(numbers(name)).toEqual([]);

@@ -12,7 +12,7 @@ import { runVerb } from '../harness/verb.ts';
 /** Readings that every machine provides. */
 const READINGS = HOST_READING_NAMES.filter((name) => name !== 'temperature');
 const SHARES = Array.from({ length: 6 }, (_, at) => `share${at}`);
-/** Folder that does not exist, and whose name `stat` prints with more than 1,000 characters. */
+/** Folder that does not exist. `stat` prints its escaped name with more than 1,000 characters. */
 const GONE = `/no/${'温度'.repeat(40)}/${'温度'.repeat(9)}`;
 /** Lowest and highest value of each shape. */
 const SHAPES = { sine: [0, 100], ramp: [-5, 5], walk: [18, 24], noise: [0, 1], step: [0, 3] } as const;

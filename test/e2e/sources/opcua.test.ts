@@ -9,7 +9,7 @@ import { runVerb } from '../harness/verb.ts';
 
 const START_MS = 1_700_000_000_000;
 const OVEN = 'urn:test:oven;1%';
-/** Escaped in a node ID. */
+/** Node ID with the escaped namespace URI. */
 const OVEN_NODE = 'nsu=urn:test:oven%3B1%25;s=Flow';
 const PRESS = 'urn:test:press';
 

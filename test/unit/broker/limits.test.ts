@@ -195,7 +195,7 @@ describe('NATS message', () => {
     ]);
   });
 
-  it('that no consumer sent is not acknowledged, and messages with any headers are delivered', async () => {
+  it('is delivered only if a consumer sent it, even if its headers are unreadable', async () => {
     const info = { server_id: 'N', version: '2.9.10', proto: 1, headers: true, max_payload: 1_048_576 };
     const config = { durable_name: 'gw', ack_policy: 'explicit', deliver_policy: 'all', filter_subject: 'a.>' };
     const consumer = JSON.stringify({ stream_name: 'S', name: 'gw', config, num_ack_pending: 0 });

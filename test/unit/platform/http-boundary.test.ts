@@ -175,7 +175,7 @@ describe('compressed response', () => {
   const answering = (bytes: Buffer, coding: string) =>
     httpServer((_, response) => response.writeHead(200, { 'content-encoding': coding }).end(bytes));
 
-  it.each(['gzip', 'x-gzip', 'GZIP'])('in %s is expanded', async (coding) => {
+  it.each(['gzip', 'x-gzip', 'GZIP'])('is expanded if its encoding is %s', async (coding) => {
     const port = await answering(gzipSync(body), coding);
     const answer = await get(boundaryOf(), `http://127.0.0.1:${port}/`);
     expect(answer.text).toBe(body);

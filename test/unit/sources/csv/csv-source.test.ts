@@ -786,7 +786,7 @@ describe('source of growing CSV files', () => {
     ['after another cell', '1\0\0,13\n'],
     ['before a number', '1,\0\x004.25\n'],
     ['after an incomplete row', `1,13${'\0'.repeat(100)}1,2\n`],
-    ['over 64 KiB after an incomplete row', `1,13${'\0'.repeat(300_000)}1,2\n`],
+    ['in a block of more than 64 KiB after an incomplete row', `1,13${'\0'.repeat(300_000)}1,2\n`],
   ])('rejects a row with NUL bytes %s', async (_where, text) => {
     const bench = new CsvBench('tail: true', ONE);
     bench.write('a.csv', `m,n\n1,1\n${text}1,4\n`);

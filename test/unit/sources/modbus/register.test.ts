@@ -44,7 +44,7 @@ describe('Modbus register', () => {
     [165_536, 'discrete', 65_535],
     [1, 'coil', 0],
     [9_999, 'coil', 9_998],
-  ] as const)('written as %s has its address on the wire', (register, table, address) => {
+  ] as const)('written as %s has the expected wire address', (register, table, address) => {
     expect(validRegister({ register })).toMatchObject({ table, address });
   });
 

@@ -18,8 +18,8 @@ describe('OPC UA source', () => {
     ['opcua: "http://h"', 'has the unsupported scheme http://'],
     ['opcua: "opc.tcp://reader@h"', 'the address contains a user name, move it to username:'],
     ['opcua: "opc.tcp://h", password_file: p', 'password_file requires a user name, add username:'],
-    ['opcua: "opc.tcp://h", user_key: k', 'user_key requires user_cert, add user_cert: with its file'],
-    ['opcua: "opc.tcp://h", key: k', 'key requires cert, add cert: with its file'],
+    ['opcua: "opc.tcp://h", user_key: k', 'user_key requires user_cert, set user_cert to the path of its PEM file'],
+    ['opcua: "opc.tcp://h", key: k', 'key requires cert, set cert to the path of its PEM file'],
   ])('with %s has the problem: %s', (source, problem) => {
     expect(problemOf('node: "i=2258"', source)).toContain(problem);
   });
