@@ -61,8 +61,9 @@ export class EdgeNode {
     this.#devices = new Map([...points.keys()].map((path) => [deviceOf(path), false]));
   }
 
-  get isBorn(): boolean {
-    return this.#isBorn;
+  /** Whether the birth certificate of the node, or of a device that sends data, is missing. */
+  get awaitsBirth(): boolean {
+    return !this.#isBorn || this.#requiredSinceMs !== undefined;
   }
 
   /** Whether the latest message of the node was its death certificate. */

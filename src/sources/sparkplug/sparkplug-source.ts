@@ -158,7 +158,7 @@ export class SparkplugSource implements RunningSource {
 
   #setProblem(): void {
     const { status, clock, source } = this.#context;
-    const unborn = [...this.#nodes.values()].filter(({ state }) => !state.isBorn);
+    const unborn = [...this.#nodes.values()].filter(({ state }) => state.awaitsBirth);
     const dead = unborn.filter(({ state }) => state.isDead);
     const awaited = unborn.filter(({ state }) => !state.isDead);
     const overdue = source.spec.rebirth && awaited.find(({ state }) => state.isOverdue(clock.monotonicMs()));

@@ -234,7 +234,13 @@ describe('Sparkplug B source without a birth certificate', () => {
     birth();
     await bench.clock.advance(15_000);
     expect(early.is).toBe('acknowledged');
-    expect(gate.status.report(0).errors).toBe(1);
+    expect(gate.status.report(0)).toMatchObject({
+      errors: 1,
+      problem: 'waiting for the birth certificate of press',
+      hint: expect.stringContaining('spBv1.0/Plant1/NCMD/press'),
+    });
+    deliver('DBIRTH', 1, [{ name: 'c', alias: 3, type: 'Int32', value: 5 }], 'oven');
+    expect(gate.status.report(0)).toMatchObject({ problem: null, hint: null });
   });
 
   it('discards messages of an earlier session of the node', async () => {
