@@ -36,6 +36,7 @@ export interface BrokerState {
   sinceMs: number;
   /** Reason why no messages are received. */
   problem: string | undefined;
+  hint: string | undefined;
   /** Number of failed or lost connections. */
   failures: number;
   received: number;
@@ -92,6 +93,7 @@ export abstract class BrokerClient<Connection, Spec> {
   #running: Promise<void> | undefined;
   readonly #repeats = new Repeats();
   #problem: string | undefined;
+  #hint: string | undefined;
   /** Whether the latest log entry reported the broker as disconnected. */
   #isReportedAway = true;
   #sinceMs: number;
@@ -150,6 +152,7 @@ export abstract class BrokerClient<Connection, Spec> {
       connected,
       sinceMs: this.#sinceMs,
       problem: connected ? undefined : this.#problem,
+      hint: connected ? undefined : this.#hint,
       failures: this.#failures,
       ...this.counts,
       window: { used: this.inProgress, size: undefined },
@@ -261,8 +264,9 @@ export abstract class BrokerClient<Connection, Spec> {
     const isForeign = !(error instanceof BrokerError);
     this.#problem = isForeign && !wasConnected ? `failed to connect to ${this.place}: ${code ?? text}` : text;
     this.#failures++;
-    const hint = error instanceof BrokerError ? error.hint : undefined;
-    const isLogged = this.report({ event: 'broker.away', code, error: text, hint }, 'broker unavailable, retrying');
+    this.#hint = error instanceof BrokerError ? error.hint : undefined;
+    const fields = { event: 'broker.away', code, error: text, hint: this.#hint };
+    const isLogged = this.report(fields, 'broker unavailable, retrying');
     this.#isReportedAway ||= isLogged;
   }
 }

@@ -369,6 +369,7 @@ export class SourceStatus {
     const shown = ({ count, problem, atMs }: Counted) => ({ count, problem, seconds_ago: secondsSince(atMs) });
     const broker = this.broker?.state();
     const { connected = null, sinceMs, certificateEndsMs } = broker ?? this;
+    const { problem = null, hint = null } = broker?.problem === undefined ? this : broker;
     const acceptedMs = this.lastAcceptedMs ?? this.#openedMs;
     const { isReported = false, readings = 0, sinceMs: uselessMs = 0, problem: useless = '' } = this.#useless ?? {};
     return {
@@ -376,8 +377,8 @@ export class SourceStatus {
       kind: this.kind,
       connected,
       since_seconds: secondsSince(sinceMs),
-      problem: broker?.problem ?? this.problem ?? null,
-      hint: this.hint ?? null,
+      problem,
+      hint,
       silent: this.#isSilent(nowMs - acceptedMs, connected === false ? nowMs - sinceMs : 0),
       silent_seconds: secondsSince(acceptedMs),
       unusable: isReported ? { readings, since_seconds: secondsSince(uselessMs), problem: useless } : null,

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../../src/base/logger.ts';
+import type { Broker } from '../../../src/broker/broker.ts';
 import { Brokers } from '../../../src/broker/brokers.ts';
 import { findings } from '../../../src/ops/findings.ts';
 import type { MessageValue } from '../../../src/sources/messages/payload.ts';
@@ -135,7 +136,7 @@ describe('MQTT topic that the broker does not allow', () => {
     await start(['site/a']);
     await vi.waitUntil(() => server.filters.length === 1);
     vi.spyOn(server.closesOn, 'has').mockReturnValueOnce(true);
-    brokers.get('plant').subscribe(['site/a'], async () => {}, { stateTopics: ['site/state'] });
+    (brokers.get('plant') as Broker).subscribe(['site/a'], async () => {}, { stateTopics: ['site/state'] });
     await vi.waitUntil(() => server.asked.length === 3, { timeout: 20_000 });
     expect(server.asked).toEqual(['+site/a', '+site/state', '+site/a']);
   });
@@ -147,5 +148,21 @@ describe('MQTT topic that the broker does not allow', () => {
     reads = 0;
     await vi.waitUntil(() => report().problem?.includes(`and ${topics.length - 1} more`), { timeout: 20_000 });
     expect(reads / topics.length).toBeLessThan(20);
+  });
+});
+
+describe('MQTT broker that closes each connection at CONNECT', () => {
+  it('is a problem of the source with a hint, until it accepts a connection', async () => {
+    server.hangsUp = true;
+    await start(['site/a']);
+    await vi.waitUntil(() => report().problem !== null);
+    expect(report()).toMatchObject({
+      connected: false,
+      problem: 'the broker closed the connection',
+      hint: expect.stringContaining('set version: 3'),
+    });
+    server.hangsUp = false;
+    await vi.waitUntil(() => report().connected === true, { timeout: 20_000 });
+    expect(report()).toMatchObject({ problem: null, hint: null });
   });
 });

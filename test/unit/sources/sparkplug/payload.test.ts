@@ -245,9 +245,9 @@ describe('edge node', () => {
     const bdSeq = (value: number) => [{ name: 'bdSeq', type: 'Int64', value }];
     receive(node, 'NBIRTH', 0, bdSeq(3));
     expect(receive(node, 'NDEATH', undefined, bdSeq(2))).toEqual([]);
-    expect(node.isBorn).toBe(true);
+    expect(node.isDead).toBe(false);
     expect(receive(node, 'DDEATH', 1, [], 'pump')).toEqual(['pump/P']);
     expect(receive(node, 'NDEATH', undefined, bdSeq(3))).toEqual(['load', 'pump/P']);
-    expect(node.isBorn).toBe(false);
+    expect(node.isDead).toBe(true);
   });
 });
