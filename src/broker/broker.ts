@@ -49,6 +49,8 @@ interface Subscriber extends SubscribeOptions {
 const PRESENCE_MS = 500;
 /** Interval at which a rejected message is redelivered, in milliseconds. */
 const RETRY_MS = 1_000;
+/** Interval at which rejected filters are requested again, in milliseconds. */
+const REJECTED_MS = 60_000;
 /** Errors of connections that the broker closed. */
 const CLOSED_BY_BROKER: ReadonlySet<string | undefined> = new Set(['broker.hung_up', 'broker.ended', 'ECONNRESET']);
 /** Maximum number of filters per packet. Some brokers accept no more than eight. */
@@ -225,8 +227,15 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     this.#settleSoon();
     // Other clients may respond to the announcement immediately, so subscribe first.
     void this.#settling.then(() => this.#announce(connection, true));
+    const requestRejected = () => {
+      for (const filter of this.#requested.keys()) if (!this.#granted.has(filter)) this.#requested.delete(filter);
+      this.#settleSoon();
+      cancel = clock.after(REJECTED_MS, requestRejected);
+    };
+    let cancel = clock.after(REJECTED_MS, requestRejected);
     const sinceMs = clock.monotonicMs();
     const reason = await connection.closed;
+    cancel();
     // The update records whether the request for a filter ended the connection.
     await this.#settling;
     if (clock.monotonicMs() - sinceMs >= STEADY_MS) this.#forbidden.clear();
