@@ -7,7 +7,10 @@
  * rejects either the gaps (unused registers) or the length of the block. Later blocks then have no gaps or, if the
  * block had none, half its length.
  *
- * If the device does not respond to a block that is longer than all blocks that it has returned, the next poll begins
+ * If the device does not respond to a block, the poll ends, and the next poll reads the block last. If the device then
+ * responds to others but again not to the block, the block is unreadable, and its registers are retried one by one.
+ *
+ * A block that is longer than all blocks that the device has returned may only be too long. The next poll then begins
  * with a short request. If the device responds to it but again not to the block, later blocks are half as long.
  *
  * A scale register that is not in the block of its value is read before and after the value. If the scale factor has
@@ -86,7 +89,7 @@ const MAX_EXPONENT = 10;
 const NOT_IMPLEMENTED = -0x8000;
 const WHOLE_REGISTER = { lowest: 0, count: 16 };
 const FIRST_RETRY_MS = 5_000;
-/** Maximum retry delay for rejected registers. */
+/** Maximum retry delay for registers that are rejected or have no response. */
 const MAX_REJECTED_MS = 10 * 60_000;
 /** Maximum retry delay after other failures. Shorter, because these may be temporary, for example a faulty sensor. */
 const MAX_FAILED_MS = 60_000;
@@ -108,8 +111,10 @@ export class BlockReader {
   #maxGap = MAX_GAP;
   /** Largest number of registers that the device has returned in one response. */
   #returned = 0;
-  /** First item of a block without a response, which may be too long for the device. */
-  #ignored: Item | undefined;
+  /** Items of a block without a response, which may be too long for the device. The first item is requested alone. */
+  #ignored: readonly Item[] = [];
+  /** Items of requests without a response. */
+  readonly #silent = new Set<Item>();
 
   constructor(options: BlockReaderOptions) {
     this.#options = options;
@@ -157,8 +162,10 @@ export class BlockReader {
     }
     this.#updatePlan();
     const [blocks, scales] = [this.#blocks, this.#scales];
-    const probe = this.#ignored === undefined ? [] : [blockOf(this.#ignored)];
-    for (const block of [...probe, ...scales, ...blocks]) await this.#readBlock(block, poll);
+    const probe = this.#ignored.slice(0, 1).map(blockOf);
+    const isSilent = ({ items }: Block) => Number(items.some((item) => this.#silent.has(item)));
+    const ordered = [...scales, ...blocks].sort((a, b) => isSilent(a) - isSilent(b));
+    for (const block of [...probe, ...ordered]) await this.#readBlock(block, poll);
     for (const block of scales) if (block.items.every(isRead)) await this.#readBlock(block, poll);
     const { hasResponded, unreachable, garbled } = poll;
     const problem = unreachable ?? (hasResponded ? undefined : garbled);
@@ -169,7 +176,7 @@ export class BlockReader {
   async #readBlock(block: Block, poll: Poll): Promise<void> {
     const { items } = block;
     const error = await this.#request(block, items, poll);
-    if (error === undefined || error.isUnreachable) return;
+    if (error === undefined || poll.unreachable) return;
     if (error.failure !== 'exception' || error.isBusy || items.length === 1) {
       this.#recordFailure(items, error);
       return;
@@ -178,7 +185,7 @@ export class BlockReader {
     const singles = [...scales, ...items.filter(({ isScale }) => !isScale), ...scales];
     for (const item of singles) {
       const own = item.error === undefined ? await this.#request(item, [item], poll) : undefined;
-      if (own?.isUnreachable) return;
+      if (poll.unreachable) return;
       if (own === undefined) continue;
       // The device does not support the table.
       const isUnsupported =
@@ -194,10 +201,8 @@ export class BlockReader {
     if (poll.unreachable) return poll.unreachable;
     const data = await poll.request(span);
     if (data instanceof ModbusError) {
-      const isIgnored = data.failure === 'silent' && data.exception === undefined;
-      if (isIgnored && items.length > 1) this.#recordIgnored(registersIn(span), items[0]!, poll.hasResponded);
-      if (data.isUnreachable) poll.unreachable = data;
-      else if (data.failure === 'garbled') poll.garbled = data;
+      if (data.isUnreachable) return this.#recordSilence(span, items, data, poll);
+      if (data.failure === 'garbled') poll.garbled = data;
       else poll.hasResponded = true;
       return data;
     }
@@ -208,9 +213,26 @@ export class BlockReader {
     for (const item of items) {
       item.first ??= response;
       item.latest = response;
+      this.#silent.delete(item);
       if (item.failure !== undefined) this.#recover(item);
     }
     return undefined;
+  }
+
+  /** Ends the poll, unless only these items have no response. Returns the error of the items. */
+  #recordSilence(span: Span, items: readonly Item[], error: ModbusError, poll: Poll): ModbusError {
+    const isWaited = error.failure === 'silent' && !error.isPaused;
+    const isLong = items.length > 1 && registersIn(span) > this.#returned;
+    const isKnown = items.some((item) => this.#silent.has(item));
+    if (isWaited && poll.hasResponded && isKnown && !isLong) return error.ofRegisters();
+    poll.unreachable = error;
+    if (!isWaited) return error;
+    for (const item of items) this.#silent.add(item);
+    // The next short request is for another item, because the device may ignore only this one.
+    const [first, ...others] = this.#ignored;
+    if (items.length === 1 && items[0] === first) this.#ignored = [...others, first!];
+    if (isLong) this.#recordIgnored(registersIn(span), items, poll.hasResponded);
+    return error;
   }
 
   /** Records that items could not be read, and when they are retried. Logs the first failure of each value. */
@@ -220,7 +242,8 @@ export class BlockReader {
     for (const item of items) {
       const isFirst = item.failure === undefined;
       const nextMs = Math.max(FIRST_RETRY_MS, 2 * (item.failure?.retryInMs ?? 0));
-      const retryInMs = error.isBusy ? 0 : Math.min(error.isRejection ? MAX_REJECTED_MS : MAX_FAILED_MS, nextMs);
+      const isLasting = error.isRejection || error.failure === 'silent';
+      const retryInMs = error.isBusy ? 0 : Math.min(isLasting ? MAX_REJECTED_MS : MAX_FAILED_MS, nextMs);
       item.error = error;
       item.failure = { error, retryInMs, dueMs: clock.monotonicMs() + retryInMs };
       for (const user of isFirst ? item.users : []) {
@@ -259,19 +282,18 @@ export class BlockReader {
   }
 
   /** `hasResponded`: whether the device responded to a shorter request in the same poll. */
-  #recordIgnored(registers: number, first: Item, hasResponded: boolean): void {
-    if (registers <= this.#returned) return;
-    if (hasResponded && this.#ignored !== undefined) {
+  #recordIgnored(registers: number, items: readonly Item[], hasResponded: boolean): void {
+    if (hasResponded && this.#ignored.length > 0) {
       this.#maxRegisters = registers >> 1;
       this.#planUntilMs = Number.NEGATIVE_INFINITY;
     }
-    this.#ignored = first;
+    this.#ignored = items;
   }
 
   /** Ends the search for the length of requests to which the device responds. */
   #endSearch(): void {
-    if (this.#ignored === undefined) return;
-    this.#ignored = undefined;
+    if (this.#ignored.length === 0) return;
+    this.#ignored = [];
     const { source, maxRegisters, trouble } = this.#options;
     if (this.#maxRegisters === maxRegisters) return;
     const hint = `To avoid the search after each startup, set \`max_registers: ${this.#maxRegisters}\`.`;
@@ -326,6 +348,7 @@ export class BlockReader {
   /** Returns whether the next item belongs to a block. Items to be retried are in separate blocks. */
   #fits(block: Block, item: Item): boolean {
     if (item.table !== block.table || !item.failure !== !block.items[0]!.failure) return false;
+    if (item.failure?.error.failure === 'silent') return false;
     const maxLength = this.#maxRegisters * (isBits(item.table) ? BITS_PER_REGISTER : 1);
     const length = Math.max(endOf(item), endOf(block)) - block.address;
     return item.address - endOf(block) <= this.#maxGap && length <= maxLength;

@@ -43,6 +43,8 @@ interface Rest {
 const RECONNECT = { tcp: { baseMs: 1_000, capMs: 30_000 }, rtu: { baseMs: 1_000, capMs: 5_000 } };
 const UNRESPONSIVE: Backoff = { baseMs: 2_000, capMs: 30_000 };
 const MIN_REST_MS = 250;
+/** Time since its latest response in which a device may ignore one request without a pause. */
+const WORKING_MS = 60_000;
 /** Time without a request after which a poll has ended, for `close_after_poll`. */
 const IDLE_MS = 50;
 
@@ -57,6 +59,8 @@ export class ModbusLine {
   readonly #waiting: ((slot: Slot) => void)[] = [];
   /** Pauses of unresponsive devices by unit number, and the pause after failed connection attempts. */
   readonly #rests = new Map<number | 'line', Rest>();
+  /** Times of the latest responses, by unit number. */
+  readonly #respondedMs = new Map<number, number>();
   #closesAfterPoll = false;
   #pauseMs = 0;
   #settleMs = 0;
@@ -149,7 +153,7 @@ export class ModbusLine {
     if (this.#rests.size === 0) return;
     const nowMs = this.#clock.monotonicMs();
     for (const rest of [this.#rests.get('line'), this.#rests.get(unit)]) {
-      if (rest !== undefined && nowMs < rest.untilMs) throw rest.error;
+      if (rest !== undefined && nowMs < rest.untilMs) throw rest.error.duringPause();
     }
   }
 
@@ -171,6 +175,7 @@ export class ModbusLine {
 
   /** Ends the pauses of the line and of the device. */
   #recordResponse(unit: number): void {
+    this.#respondedMs.set(unit, this.#clock.monotonicMs());
     if (this.#rests.size === 0) return;
     if (this.#rests.delete('line')) {
       this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
@@ -187,17 +192,22 @@ export class ModbusLine {
     const isLine = error.failure === 'closed';
     const key = isLine ? 'line' : unit;
     const backoff = isLine ? RECONNECT[this.#address.transport] : UNRESPONSIVE;
+    const isSerial = this.#address.transport === 'rtu' || this.#address.framing === 'rtu';
     // On a serial line, a late response could be mistaken for the response to the next request within the timeout.
     const floorMs = isLine ? MIN_REST_MS : Math.max(MIN_REST_MS, timeoutMs);
     const clock = this.#clock;
     const { failures = 0 } = this.#rests.get(key) ?? {};
-    const untilMs = clock.monotonicMs() + fullJitterMs(failures, backoff, () => clock.random(), floorMs);
+    const nowMs = clock.monotonicMs();
+    const respondedMs = this.#respondedMs.get(unit) ?? Number.NEGATIVE_INFINITY;
+    const isFirst = !isLine && failures === 0 && nowMs - respondedMs < WORKING_MS;
+    const isPaused = !isFirst || isSerial;
+    const untilMs = nowMs + (isPaused ? fullJitterMs(failures, backoff, () => clock.random(), floorMs) : 0);
     this.#rests.set(key, { error, failures: failures + 1, untilMs });
     const { message, hint } = error;
     if (isLine) {
       const fields = { line: this.#name, error: message, hint };
       this.#trouble.report({ event: 'modbus.disconnected', ...fields }, 'failed to connect to the Modbus device');
-    } else {
+    } else if (!isFirst) {
       const fields = { ...this.#fieldsOf(unit), error: message };
       this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
     }

@@ -46,20 +46,46 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
   closed: 'Check address, cable and power. Many devices accept only a few connections.',
 };
 
+const REGISTERS_HINT =
+  'Check the register and its table against the device manual. Some gateways require a `pause` between requests.';
+
+interface ModbusErrorOptions {
+  exception?: number | undefined;
+  hint?: string | undefined;
+  cause?: unknown;
+  isPaused?: boolean;
+}
+
 export class ModbusError extends TagferryError {
   readonly failure: ModbusFailure;
   readonly exception: number | undefined;
   /** Bytes sent and received, in hexadecimal digits, of an invalid response. */
   frames: { sent: string; received: string } | undefined;
+  /** Whether the request was not sent, because the device or its line is paused after earlier failures. */
+  readonly isPaused: boolean;
 
   constructor(
     message: string,
     failure: ModbusFailure,
-    { exception, hint = HINTS[failure], cause }: { exception?: number; hint?: string; cause?: unknown } = {},
+    { exception, hint = HINTS[failure], cause, isPaused = false }: ModbusErrorOptions = {},
   ) {
     super(message, { code: `modbus.${failure}`, retryable: true, hint, cause });
     this.failure = failure;
     this.exception = exception;
+    this.isPaused = isPaused;
+  }
+
+  /** Returns the error of registers that have no response, although the device responds to other requests. */
+  ofRegisters(): ModbusError {
+    const { message, failure, exception } = this;
+    const text = `${message}, although the device responds to other requests`;
+    return new ModbusError(text, failure, { exception, hint: REGISTERS_HINT });
+  }
+
+  /** Returns the error of a request that is not sent during a pause. */
+  duringPause(): ModbusError {
+    const { message, failure, exception, hint } = this;
+    return new ModbusError(message, failure, { exception, hint, isPaused: true });
   }
 
   /** Whether the device is temporarily busy. */

@@ -285,26 +285,35 @@ describe('Modbus device that rejects registers', () => {
   });
 });
 
+/** Number of requests without a response. */
+let ignored = 0;
+beforeEach(() => {
+  ignored = 0;
+});
+const ignore = () => {
+  ignored++;
+  return undefined;
+};
+
+/** Polls the source once, with a timeout after each request without a response. */
+async function pollIgnored(source: OpenedSource, isFirst = false) {
+  const { clock } = plant;
+  let before = ignored;
+  const started = isFirst ? plant.start(source) : plant.poll(source, EVERY_MS - (clock.monotonicMs() % EVERY_MS));
+  let isDone = false;
+  void started.then(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    await until(() => isDone || ignored > before);
+    before = ignored;
+    if (!isDone) await clock.advance(TIMEOUT_MS);
+  }
+  return read(await started);
+}
+
 describe('Modbus device that ignores long requests', () => {
   const LIMIT = 40;
-  let ignored = 0;
-  const ignore = () => {
-    ignored++;
-    return undefined;
-  };
-  /** Polls the source once, with a timeout after a request without a response. */
-  const pollIgnored = async (source: OpenedSource, isFirst = false) => {
-    const { clock } = plant;
-    const started = isFirst ? plant.start(source) : plant.poll(source, EVERY_MS - (clock.monotonicMs() % EVERY_MS));
-    const before = ignored;
-    let isDone = false;
-    void started.then(() => {
-      isDone = true;
-    });
-    await until(() => isDone || ignored > before);
-    if (!isDone) await clock.advance(TIMEOUT_MS);
-    return read(await started);
-  };
 
   it.each([
     ['holding', 100, [25, 25, 25, 25]],
@@ -339,6 +348,60 @@ describe('Modbus device that ignores long requests', () => {
     expect(await pollIgnored(source)).toEqual(range(0, 100));
     expect(device.taken()).toEqual(['3: 0+100']);
     expect(plant.events()).not.toContain('modbus.requests_shortened');
+  });
+});
+
+describe('Modbus device that ignores requests for some registers', () => {
+  const AFTER = 'no response within 3000 ms, although the device responds to other requests';
+  const silentOn = (addresses: readonly number[]) => (request: DeviceRequest) => {
+    const { address, count } = request;
+    const isIgnored = addresses.some((one) => one >= address && one < address + count);
+    return isIgnored ? ignore() : device.read(request);
+  };
+
+  it.each([
+    ['in its own request', [0, 1, 50, 90], [50]],
+    ['among others', [0, 1, 50, 51, 52, 90], [51]],
+    ['at the beginning', [0, 1, 2, 50], [0]],
+    ['at the beginning of the only request', [0, 1, 2, 3], [0]],
+    ['at the end', [0, 1, 50, 90], [90]],
+    ['in a long request', range(0, 100), [30]],
+    ['in several requests', [0, 1, 50, 51, 90, 91, 130], [1, 50, 91]],
+  ])('is read without these registers, which are reported and retried: %s', async (_, addresses, silent) => {
+    device.respond = silentOn(silent);
+    const source = await open(holding(addresses));
+    const others = addresses.filter((address) => !silent.includes(address));
+    await pollIgnored(source, true);
+    for (let polls = 0; (await pollIgnored(source)).length < others.length; polls++) expect(polls).toBeLessThan(60);
+    for (let polls = 0; polls < 200; polls++) await pollIgnored(source);
+    const before = ignored;
+    const { length: lines } = plant.logged;
+    for (let polls = 0; polls < 100; polls++) expect(await pollIgnored(source)).toEqual(others);
+    // One attempt in ten minutes.
+    expect(ignored - before).toBeLessThanOrEqual(silent.length);
+    // Only several attempts in a row are logged.
+    expect(plant.logged.length - lines).toBeLessThanOrEqual(silent.length === 1 ? 0 : 2);
+    expect(source.status).toMatchObject({
+      connected: true,
+      problem: expect.stringContaining(AFTER),
+      hint: expect.stringContaining('device manual'),
+    });
+    expect(plant.logged.find(({ event }) => event === 'modbus.unreadable')).toMatchObject({ error: AFTER });
+    device.respond = silentOn([]);
+    for (let polls = 0; polls < 130; polls++) await pollIgnored(source);
+    expect(await pollIgnored(source)).toEqual(addresses);
+    expect(source.status.problem).toBeUndefined();
+  });
+
+  it('is not assumed for a device that fails as a whole', async () => {
+    const source = await open(holding([0, 50, 90]));
+    await plant.start(source);
+    device.respond = ignore;
+    for (let polls = 0; polls < 10; polls++) expect(await pollIgnored(source)).toEqual([]);
+    device.respond = silentOn([]);
+    while (!source.status.connected) await pollIgnored(source);
+    expect(await pollIgnored(source)).toEqual([0, 50, 90]);
+    expect(new Set(plant.events())).toEqual(new Set(['modbus.silent', 'modbus.silent_over']));
   });
 });
 
