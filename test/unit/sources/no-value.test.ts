@@ -47,6 +47,8 @@ describe('codes for "no value"', () => {
     ['type: float64, no_value: 0xC0C3878000000000', [-9_999]],
     ['type: float32, no_value: [sunspec, -1]', [-1]],
     ['type: bcd16, no_value: 9999', [9_999]],
+    ['type: bcd16, no_value: 0x9999', [9_999]],
+    ['type: bcd32, no_value: [0x99999999, 0xFFFFFFFF]', [99_999_999]],
     ['bit: 3, no_value: 0xFFFF', [65_535]],
     ['type: string, length: 8, no_value: 9999', [9_999]],
   ])('are converted to the register type: %s', (members, codes) => {
