@@ -143,6 +143,14 @@ tags:
     expect(gate.status.report(0).rejected?.problem).toBe('T v: 32768 means "no value" (no_value)');
   });
 
+  it('are recognized in numbers that a device sends with the precision of 32 bits', () => {
+    const { point } = plant({ from: originOf('sparkplug', 's', {}, { noValue: [3_276.7] }) });
+    for (const raw of [3_276.7, Math.fround(3_276.7), String(Math.fround(3_276.7))]) {
+      expect(shape(raw, point)).toMatchObject({ fault: 'no_value' });
+    }
+    expect(shape(3_276.8, point)).toMatchObject({ value: 3_276.8 });
+  });
+
   it('are compared with the number before and after `map`', async () => {
     const map = { numbers: { ON: 1, ERR: -1 }, passesNumbers: true };
     const { gate, point, sink } = plant({ map, from: originOf('mqtt', 's', {}, { noValue: [-1, 7] }) });
