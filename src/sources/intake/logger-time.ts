@@ -183,7 +183,7 @@ export function parseZonedTime(
   arrivalMs: number,
   sample?: { afterMs: number | undefined },
 ): number {
-  if (!LOCAL_ISO.test(text)) return parseIsoTime(text);
+  if (!LOCAL_ISO.test(text) && !LOCAL_DATE.test(text)) return parseIsoTime(text);
   let reader = READERS.get(zone);
   if (reader === undefined) {
     reader = new TimeReader({ zone });
@@ -196,6 +196,7 @@ export function parseZonedTime(
   return found?.timeMs ?? Number.NaN;
 }
 
+const LOCAL_DATE = /^\d{4}-\d\d-\d\d$/;
 /** ISO 8601 date and time without a UTC offset. */
 const LOCAL_ISO = /^\d{4}-\d\d-\d\d[Tt ][\d:.,]+$/;
 const HALF_HOUR_MS = HOUR_MS / 2;

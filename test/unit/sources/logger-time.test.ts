@@ -115,6 +115,7 @@ describe('live timestamp without a UTC offset', () => {
     expect(read('2026-10-25T02:30:00', firstMs + 5_000)).toBe(firstMs);
     expect(read('2026-10-25T02:30:00', firstMs + hour + 5_000)).toBe(firstMs + hour);
     expect(read('2026-07-01T12:00:00+05:00', firstMs)).toBe(Date.UTC(2026, 6, 1, 7));
+    expect(read('2026-07-01', firstMs)).toBe(Date.UTC(2026, 5, 30, 22));
     expect(read('yesterday', firstMs)).toBeNaN();
   });
 
