@@ -1,7 +1,7 @@
 /** Parses local times and data logger time formats. Pure. */
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
-import { parseIsoTime } from './text-parsers.ts';
+import { parseDecimal, parseIsoTime } from './text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from './times.ts';
 
 export interface LoggerTime {
@@ -106,8 +106,8 @@ export class TimeReader {
     const format = this.#format;
     const unit = format === undefined ? undefined : UNITS[format];
     if (unit !== undefined) {
-      const timeMs = Math.floor(Number(text.replace(',', '.')) * unit);
-      return text !== '' && Number.isFinite(timeMs) ? { timeMs } : undefined;
+      const timeMs = Math.floor(parseDecimal(text.replace(',', '.')) * unit);
+      return Number.isFinite(timeMs) ? { timeMs } : undefined;
     }
     const isIso = format === undefined && /^\d{4}-/.test(text);
     // The ISO 8601 parser treats a time without an offset as UTC, so the result is the wall clock reading.
@@ -125,7 +125,7 @@ export class TimeReader {
   #wall(text: string): number {
     const days = DAYS_OF_UNIT[this.#format ?? ''];
     if (days !== undefined) {
-      return text === '' ? Number.NaN : EXCEL_MS + Math.round(Number(text.replace(',', '.')) * days * DAY_MS);
+      return EXCEL_MS + Math.round(parseDecimal(text.replace(',', '.')) * days * DAY_MS);
     }
     for (const format of this.#formats) {
       const wallMs = format(text);
@@ -291,7 +291,9 @@ function compile(format: string): (text: string) => number {
     const midnight = new Date(Date.UTC(year, Number(MM) - 1, Number(DD)));
     // `Date.UTC` would carry an invalid month or day over into the next one.
     const isDate = midnight.getUTCMonth() === Number(MM) - 1 && midnight.getUTCDate() === Number(DD);
-    if (!isDate || hour > 24 || Number(mm) > 59 || Number(ss) > 60) return Number.NaN;
+    const isAfterMidnight = hour === 24 && Number(mm) + Number(ss) + Number(SSS) > 0;
+    if (!isDate || hour > 24 || isAfterMidnight || Number(mm) > 59 || Number(ss) > 60) return Number.NaN;
+    if (Number(hh ?? 0) > 12) return Number.NaN;
     const seconds = (hour * 60 + Number(mm)) * 60 + Number(ss);
     return (
       midnight.getTime() + seconds * 1_000 + Math.floor(Number(`0.${isFraction ? SSS : SSS.padStart(3, '0')}`) * 1_000)
