@@ -102,6 +102,14 @@ tags: { T: { asset: 1, values: { ${values} } } }
     ['of Tasmota', '', 'availability: "tele/{tag}/LWT"', 'tele/T/LWT', 'Offline', 'Online'],
     ['with its own texts', '', 'availability: s, payload_available: 1, payload_not_available: 0', 's', '0', '1'],
     [
+      'with numbers in other forms',
+      '',
+      'availability: s, payload_available: 01, payload_not_available: 00',
+      's',
+      '00',
+      '1.0',
+    ],
+    [
       'in the source',
       ', availability: gw/state, payload_not_available: "lost"',
       'deadband: 1',
