@@ -4,8 +4,8 @@
  * one quote. Quoted fields may contain separators and line endings. A line ends with LF, CR LF or CR.
  *
  * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
- * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
- * file are ignored, because a writer that allocates files in advance replaces them.
+ * fields. The next record begins after its first line. NUL bytes and byte order marks before a record are skipped. NUL
+ * bytes at the end of a file are ignored, because a writer that allocates files in advance replaces them.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -46,7 +46,8 @@ const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const FEED = 10;
 const RETURN = 13;
-const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
+/** Byte order mark, as one character and as three bytes. */
+const BYTE_ORDER_MARKS = ['\ufeff', '\u00ef\u00bb\u00bf'];
 const LINE_END = /\r\n?|\n/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
 /** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
@@ -112,7 +113,7 @@ export class CsvReader implements CsvPosition {
     const text = this.#textOf(bytes);
     const { length } = text;
     const records: CsvRecord[] = [];
-    let at = this.position === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
+    let at = 0;
     /** Index after the latest consumed line. */
     let consumed = 0;
     while (at < length) {
@@ -121,6 +122,7 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
+      if (!isInside) at += BYTE_ORDER_MARKS.find((mark) => text.startsWith(mark, at))?.length ?? 0;
       const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
       // A carriage return at the end may be followed by a line feed in the next chunk.

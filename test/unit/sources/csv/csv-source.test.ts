@@ -661,6 +661,20 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut').length).toBe(1);
   });
 
+  it.each(['utf-8', 'windows-1252', 'utf-16le'])(
+    'recognizes a header behind a byte order mark, as in joined files (%s)',
+    async (encoding) => {
+      const bench = new CsvBench(`tail: true, time_column: time, encoding: ${encoding}`, 'a: { from: drop }');
+      const at = '"2026-11-21T00:00:0';
+      const text = `\ufeff"time","a","b"\n${at}0Z","1","2"\n\ufeff"time","b","a"\n${at}1Z","20","10"\n`;
+      writeFileSync(join(bench.folder, 'a.csv'), text, encoding === 'utf-16le' ? 'utf16le' : 'utf8');
+      await bench.open();
+      await bench.until(() => bench.values().length === 2);
+      expect(bench.values()).toEqual([1, 10]);
+      expect(bench.status.errors).toBe(0);
+    },
+  );
+
   it('rejects the rows below a header without value columns until the next header, even after a restart', async () => {
     const bench = new CsvBench('tail: true, units_row: 1, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
