@@ -205,7 +205,7 @@ interface Split {
   problem?: string;
 }
 
-/** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
+/** Splits the record at `start`. A record with text after a quote ends at the end of its first line. */
 function splitQuoted(text: string, start: number, separator: string, firstLineEnd: number): Split {
   const fields: string[] = [];
   let lineEnd = firstLineEnd;
@@ -232,7 +232,8 @@ function splitQuoted(text: string, start: number, separator: string, firstLineEn
     if (text[at] === separator) continue;
     const end = lineEndOf(text, at);
     if (end === at) return { fields, end };
-    return { fields: [], end, problem: 'unexpected text after a closing quote' };
+    // The quote probably belongs to another line, and the lines before that line can be read.
+    return { fields: [], end: firstLineEnd, problem: 'unexpected text after a closing quote' };
   }
 }
 
