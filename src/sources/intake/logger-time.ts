@@ -206,6 +206,8 @@ const MAX_OFFSET_MS = 14 * HOUR_MS;
 const DELAY_MS = 14_000;
 const DEVIATION_MS = 16_000;
 
+const SET_ZONE = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
+
 /** Returns the UTC offset by which a time is ahead, a multiple of 30 minutes, if there is one. */
 function offsetIn(aheadMs: number): number | undefined {
   const offsetMs = Math.round(aheadMs / HALF_HOUR_MS) * HALF_HOUR_MS;
@@ -216,12 +218,12 @@ function offsetIn(aheadMs: number): number | undefined {
 
 /**
  * Returns the problem of a timestamp without a UTC offset, if it differs from the arrival time by a multiple of 30
- * minutes and is therefore probably local time.
+ * minutes and is therefore probably local time. `fix`: correction.
  */
-export function missingZone(text: string, timeMs: number, arrivalMs: number): string | undefined {
+export function missingZone(text: string, timeMs: number, arrivalMs: number, fix = SET_ZONE): string | undefined {
   const offsetMs = offsetIn(timeMs - arrivalMs + DELAY_MS);
   if (offsetMs === undefined || !LOCAL_ISO.test(text)) return undefined;
-  return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`);
+  return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`, fix);
 }
 
 /**
@@ -243,8 +245,7 @@ function differenceText(offsetMs: number): string {
 }
 
 /** Returns the problem of a timestamp without a UTC offset in a source without a time zone. */
-export function missingOffset(text: string, problem: string): string {
-  const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
+export function missingOffset(text: string, problem: string, fix = SET_ZONE): string {
   return `timestamp ${JSON.stringify(text)} has no UTC offset and ${problem}: ${fix}`;
 }
 
