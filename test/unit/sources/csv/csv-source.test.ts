@@ -720,6 +720,17 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.unreadable')).toEqual([]);
   });
 
+  it('rejects the rows below a header whose names differ in case', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', 'a: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,a,b\n${at}0Z,1,2\nTime,b,a\n${at}1Z,20,10\ntime,b,a\n${at}2Z,30,15\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 15]);
+    const error = 'line 4: line 3: the header has no column "time" (time_column); columns: Time, b, a';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
+  });
+
   it('reads a file from its beginning after a change of its format', async () => {
     const bench = new CsvBench('tail: true, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
