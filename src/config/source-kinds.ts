@@ -72,6 +72,8 @@ export interface MemberReport {
   /** Returns `undefined`, like the functions that report a problem. */
   problem(member: string, reason: string, instead: string): undefined;
   warning(member: string, reason: string, instead: string): void;
+  /** Returns the text of a number or boolean in a member as written, such as 002. `below`: JSON pointer below the member. */
+  writtenText(member: string, below?: string): string | undefined;
   /** Resolves the path in a member against the configuration folder. */
   pathOf(file: string): string;
   /** Like `pathOf`, but also warns if the file exists and does not contain PEM of the expected kind. */

@@ -97,6 +97,7 @@ export function reportAt(
     },
     warning: (member, reason, instead) =>
       problems.warning(file.placeOf(pointerOf(member)), reason, instead, textOf(member)),
+    writtenText: (member, below = '') => file.textOf(pointerOf(member) + below),
     pathOf,
     pemPathOf(member, path, holds) {
       const written = { text: path, place: file.placeOf(pointerOf(member)) };

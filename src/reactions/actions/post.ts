@@ -42,7 +42,7 @@ export const POST: ActionKind<PostAction> = {
       examples: [{ 'X-Site': 'north' }],
       propertyNames: { pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", title: 'a header name', examples: ['X-Site'] },
       additionalProperties: {
-        type: ['string', 'number'],
+        type: 'string',
         pattern: '^[^\\u0000-\\u0008\\u000a-\\u001f\\u007f]*$',
         title: 'a header value',
         examples: ['north'],

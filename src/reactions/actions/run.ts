@@ -39,7 +39,7 @@ export const RUN: ActionKind<RunAction> = {
     type: 'array',
     minItems: 1,
     maxItems: 1000,
-    items: { type: ['string', 'number', 'boolean'], title: 'a string', examples: ['FT-101'] },
+    items: { type: 'string', title: 'a string', examples: ['FT-101'] },
     title: 'a list with a program and its arguments',
     description: 'Runs a program with arguments, without a shell. The JSON of the event is its standard input.',
     examples: [['/opt/site/close-valve', 'FT-101']],

@@ -205,6 +205,10 @@ export class RowReader {
       this.#readHeader(assertValid(record), progress, true);
       return undefined;
     }
+    if (record.isRest) {
+      if (isHeader(this.#columnsOf(progress.names!), record.fields)) this.#readHeader(record, progress, false);
+      return undefined;
+    }
     if (progress.rowsToSkip) {
       progress.rowsToSkip--;
       return undefined;
@@ -350,12 +354,15 @@ export class RowReader {
   }
 }
 
-/** Returns whether a row contains the names of the time columns or, without time columns, of all value columns. */
+/**
+ * Returns whether a row contains the names of the time columns or, without time columns, of all value columns. Ignores
+ * case, so that the rows below a header with other names are not read by the columns of the previous header.
+ */
 function isHeader({ names, timeAt, long, wide }: Columns, fields: readonly string[]): boolean {
   if (names.length === 0 || fields.length === 0) return false;
   const columns = timeAt.length > 0 ? timeAt : [...long, ...wide.map(({ at }) => at)];
-  const cells = fields.map((field) => field.trim());
-  return columns.every((at) => names[at] !== undefined && cells.includes(names[at]));
+  const cells = fields.map((field) => field.trim().toLowerCase());
+  return columns.every((at) => names[at] !== undefined && cells.includes(names[at].toLowerCase()));
 }
 
 function problemOfCells({ names: { length }, firstAt }: Columns, fields: readonly string[]): string | undefined {

@@ -179,7 +179,7 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     const keepMs = readDurationMember(raw, 'keep', KEEP_MS, ANY_DURATION, report);
     const time = readFormat(raw, report);
     if (settleMs === undefined || keepMs === undefined || time === undefined) return undefined;
-    const nameColumn = raw.name_column as ColumnName | undefined;
+    const nameColumn = readColumn(raw, 'name_column', report);
     const spec: CsvSpec = {
       folder: report.pathOf(String(raw.csv)),
       pattern: String(raw.pattern ?? '*.csv'),
@@ -192,10 +192,10 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
       unitsRow: Number(raw.units_row ?? 0),
       form: (raw.form ?? (nameColumn === undefined ? 'wide' : 'long')) as CsvSpec['form'],
       nameColumn,
-      valueColumn: raw.value_column as ColumnName | undefined,
-      qualityColumn: raw.quality_column as ColumnName | undefined,
+      valueColumn: readColumn(raw, 'value_column', report),
+      qualityColumn: readColumn(raw, 'quality_column', report),
       qualityMap: raw.quality_map as Readonly<Record<string, Quality>> | undefined,
-      timeColumns: raw.time_column === undefined ? [] : ([raw.time_column].flat() as ColumnName[]),
+      timeColumns: readTimeColumns(raw, report),
       time,
       tail: raw.tail === true,
       isLastLineRead: raw.last_line === 'take',
@@ -210,8 +210,12 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     }
     return spec;
   },
-  readValue: ({ column, name, quality_column: qualityColumn }: Members) =>
-    ({ column, name, qualityColumn }) as CsvValue,
+  readValue: (raw: Members, report) =>
+    ({
+      column: readColumn(raw, 'column', report),
+      name: raw.name,
+      qualityColumn: readColumn(raw, 'quality_column', report),
+    }) as CsvValue,
   conflictOf({ form, nameColumn }, value) {
     if (form === 'wide') {
       if (value.name === undefined) return undefined;
@@ -242,6 +246,23 @@ export const CSV: SourceKind<CsvSpec, CsvValue> = {
     yield* scanCsv(source.spec, clock, signal);
   },
 };
+
+function readTimeColumns(raw: Members, report: MemberReport): readonly ColumnName[] {
+  if (!Array.isArray(raw.time_column)) return [readColumn(raw, 'time_column', report) ?? []].flat();
+  return raw.time_column.map((column: ColumnName, at) =>
+    asWritten(column, report.writtenText('time_column', `/${at}`)),
+  );
+}
+
+function readColumn(raw: Members, member: string, report: MemberReport): ColumnName | undefined {
+  const column = raw[member] as ColumnName | undefined;
+  return column === undefined ? undefined : asWritten(column, report.writtenText(member));
+}
+
+/** Returns the number or name of a column. A number in another form, such as 002 or 0x2, is a name. */
+function asWritten(column: ColumnName, text: string | undefined): ColumnName {
+  return typeof column === 'string' || text === undefined || text === String(column) ? column : text;
+}
 
 /** Returns the arguments of `problem` if members contradict each other. */
 function conflictOf(spec: CsvSpec): Parameters<MemberReport['problem']> | undefined {

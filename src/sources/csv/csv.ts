@@ -4,8 +4,8 @@
  * one quote. Quoted fields may contain separators and line endings. A line ends with LF, CR LF or CR.
  *
  * A record that cannot be split, is too long, is not valid in the encoding or contains NUL bytes has a problem and no
- * fields. The next record begins after its first line. NUL bytes before a record are skipped. NUL bytes at the end of a
- * file are ignored, because a writer that allocates files in advance replaces them.
+ * fields. The next record begins after its first line. NUL bytes and byte order marks before a record are skipped. NUL
+ * bytes at the end of a file are ignored, because a writer that allocates files in advance replaces them.
  */
 import { UnreadableValues } from '../intake/problem-list.ts';
 
@@ -14,6 +14,8 @@ export interface CsvRecord {
   line: number;
   fields: string[];
   problem?: string | undefined;
+  /** Whether this is the rest of a line after NUL bytes. Its beginning is unknown, so it may only be used as a header. */
+  isRest?: boolean;
 }
 
 export interface CsvPosition {
@@ -46,7 +48,8 @@ const MAX_RECORD = 64 * 1024;
 export const BYTES_BEFORE = 256;
 const FEED = 10;
 const RETURN = 13;
-const BYTE_ORDER_MARK = /^(?:\ufeff|\u00ef\u00bb\u00bf)/;
+/** Byte order mark, as one character and as three bytes. */
+const BYTE_ORDER_MARKS = ['\ufeff', '\u00ef\u00bb\u00bf'];
 const LINE_END = /\r\n?|\n/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
 /** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
@@ -112,7 +115,7 @@ export class CsvReader implements CsvPosition {
     const text = this.#textOf(bytes);
     const { length } = text;
     const records: CsvRecord[] = [];
-    let at = this.position === 0 ? (BYTE_ORDER_MARK.exec(text)?.[0].length ?? 0) : 0;
+    let at = 0;
     /** Index after the latest consumed line. */
     let consumed = 0;
     while (at < length) {
@@ -121,15 +124,23 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
+      const isRest =
+        isInside &&
+        (at > 0
+          ? text[at - 1] === '\0'
+          : this.before.length > 0 && this.before.subarray(-this.#width).every((byte) => byte === 0));
+      if (!isInside) at += BYTE_ORDER_MARKS.find((mark) => text.startsWith(mark, at))?.length ?? 0;
       const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
       // A carriage return at the end may be followed by a line feed in the next chunk.
       const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
-      if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
+      if (isOpen && !isEnd && !isLong && (!isInside || isRest || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
-      const isSkipped = isInside || line <= skipLines || firstLine.trim() === '';
+      const isSkipped = (isInside && !isRest) || line <= skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
-      if (isLong) record.problem = firstLine.includes('\0') ? CONTAINS_NULS : 'longer than 64 KiB';
+      if (isLong) record.problem = 'longer than 64 KiB';
+      else if (isRest) record = { ...splitQuoted(firstLine, 0, this.separator ?? ',', firstLine.length), end: lineEnd };
+      else if (text[lineEnd] === '\0') record.fields = [firstLine];
       else if (!isSkipped) {
         this.separator ??= separatorOf(firstLine);
         if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, lineEnd);
@@ -139,16 +150,19 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
+      const isCut = text[end] === '\0' && (isInside || firstLine.trim() !== '');
+      if (isCut || isRest) this.#rejectNuls(record, isRest);
       if (end >= length && isEnd && !isSkipped && !isLastLineRead && record.problem === undefined) {
         records.push({ line, fields: [], problem: UNFINISHED });
         break;
       }
       if (UNDECODED.test(text.slice(at, end)) && record.problem === undefined) this.#decodeFields(record);
-      this.isInside = end === length && !isEnd;
-      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(LINE_END).length;
+      this.isInside = isCut || (end === length && !isEnd);
+      if (!this.isInside && text[end] !== '\0')
+        this.line += end === lineEnd ? 1 : text.slice(at, end).split(LINE_END).length;
       at = text[end] === '\r' && text[end + 1] === '\n' ? end + 2 : Math.min(end + 1, length);
       consumed = at;
-      if (!isSkipped) records.push({ line, fields: record.fields, problem: record.problem });
+      if (!isSkipped) records.push({ line, fields: record.fields, problem: record.problem, ...(isRest && { isRest }) });
     }
     const used = bytes.subarray(0, consumed * this.#width);
     this.position += used.length;
@@ -164,14 +178,22 @@ export class CsvReader implements CsvPosition {
     return (this.#decoder.encoding === 'utf-16be' ? Buffer.from(units).swap16() : units).toString('utf16le');
   }
 
-  #decodeFields(record: Split): void {
+  /** Rejects a record that ends at NUL bytes or begins behind them. `isRest`: keeps the fields. */
+  #rejectNuls(record: Split, isRest: boolean): void {
+    if (record.problem !== undefined) return;
+    this.#decodeFields(record, true);
+    record.problem ??= CONTAINS_NULS;
+    if (!isRest) record.fields = [];
+  }
+
+  #decodeFields(record: Split, isCut = false): void {
     const { fields } = record;
-    const hasNuls = fields.some((field) => field.includes('\0'));
+    const hasNuls = isCut || fields.some((field) => field.includes('\0'));
     record.fields = [];
     try {
       const isDecoded = this.#width === 2;
       const texts = isDecoded ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
-      if (hasNuls) record.problem = CONTAINS_NULS;
+      if (hasNuls && !isCut) record.problem = CONTAINS_NULS;
       else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
       else record.problem = `not valid ${this.#decoder.encoding}`;
     } catch {
@@ -203,7 +225,7 @@ interface Split {
   problem?: string;
 }
 
-/** Splits the record at `start`. A record with text after a quote ends at the next line ending. */
+/** Splits the record at `start`. A record with text after a quote ends at the end of its first line. */
 function splitQuoted(text: string, start: number, separator: string, firstLineEnd: number): Split {
   const fields: string[] = [];
   let lineEnd = firstLineEnd;
@@ -230,7 +252,8 @@ function splitQuoted(text: string, start: number, separator: string, firstLineEn
     if (text[at] === separator) continue;
     const end = lineEndOf(text, at);
     if (end === at) return { fields, end };
-    return { fields: [], end, problem: 'unexpected text after a closing quote' };
+    // The quote probably belongs to another line, and the lines before that line can be read.
+    return { fields: [], end: firstLineEnd, problem: 'unexpected text after a closing quote' };
   }
 }
 
@@ -241,11 +264,11 @@ function separatorOf(line: string): string {
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-/** Returns the index of the first line feed or carriage return at or after `from`, or the length of the text. */
+/** Returns the index of the first line feed, carriage return or NUL at or after `from`, or the length of the text. */
 function lineEndOf(text: string, from: number): number {
   for (let at = from; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (code === FEED || code === RETURN) return at;
+    if (code === FEED || code === RETURN || code === 0) return at;
   }
   return text.length;
 }

@@ -23,7 +23,7 @@ export const EXEC: SourceKind<ExecSpec, ExecValue> = {
       type: 'array',
       minItems: 1,
       maxItems: 256,
-      items: { type: ['string', 'number', 'boolean'], maxLength: 4096, title: 'an argument of the command' },
+      items: { type: 'string', maxLength: 4096, title: 'an argument of the command' },
       title: 'a list with a program and its arguments',
       description: 'Exec: program that prints values, and its arguments. Runs without a shell.',
       examples: [['/opt/site/read-probe', '--all']],

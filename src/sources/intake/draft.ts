@@ -16,6 +16,8 @@ const BYTES_OF_WRITTEN_VALUE = 50;
 /** Maximum number of problems that are described. */
 const MAX_LISTED = 100;
 
+const ADD_OFFSET = 'add the offset, for example +01:00, or Z if the time is correct';
+
 /** Handling of timestamps of live values. */
 interface LiveTimes {
   /** Time zone of timestamps without a UTC offset. Default: UTC. */
@@ -56,6 +58,8 @@ export type Intercepted = RawReading | { problem: string };
  */
 export class Draft {
   readonly problems = { listed: [] as Problem[], count: 0 };
+  /** Problem of a pushed timestamp that is probably local time. */
+  zoneProblem: string | undefined;
   readonly isPartial: boolean;
   readonly book: AddressBook;
   readonly #options: DraftOptions;
@@ -153,8 +157,12 @@ export class Draft {
     if (text === this.#lastTimeText) return this.#lastTimeMs;
     const { live } = this.#options;
     const timeMs = live?.zone === undefined ? parseIsoTime(text) : parseZonedTime(text, live.zone, this.#arrivalMs);
-    const problem = live && live.zone === undefined ? missingZone(text, timeMs, this.#arrivalMs) : undefined;
-    if (problem !== undefined) live!.gate.reportMissingZone(problem);
+    if (live === undefined) {
+      this.zoneProblem ??= missingZone(text, timeMs, this.#arrivalMs, ADD_OFFSET);
+    } else if (live.zone === undefined) {
+      const problem = missingZone(text, timeMs, this.#arrivalMs);
+      if (problem !== undefined) live.gate.reportMissingZone(problem);
+    }
     this.#lastTimeText = text;
     this.#lastTimeMs = timeMs;
     return timeMs;

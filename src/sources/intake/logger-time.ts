@@ -1,7 +1,7 @@
 /** Parses local times and data logger time formats. Pure. */
 import { printable } from '../../config/problem.ts';
 import type { MemberReport, Members } from '../../config/source-kinds.ts';
-import { parseIsoTime } from './text-parsers.ts';
+import { parseDecimal, parseIsoTime } from './text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from './times.ts';
 
 export interface LoggerTime {
@@ -106,8 +106,8 @@ export class TimeReader {
     const format = this.#format;
     const unit = format === undefined ? undefined : UNITS[format];
     if (unit !== undefined) {
-      const timeMs = Math.floor(Number(text.replace(',', '.')) * unit);
-      return text !== '' && Number.isFinite(timeMs) ? { timeMs } : undefined;
+      const timeMs = Math.floor(parseDecimal(text.replace(',', '.')) * unit);
+      return Number.isFinite(timeMs) ? { timeMs } : undefined;
     }
     const isIso = format === undefined && /^\d{4}-/.test(text);
     // The ISO 8601 parser treats a time without an offset as UTC, so the result is the wall clock reading.
@@ -125,7 +125,7 @@ export class TimeReader {
   #wall(text: string): number {
     const days = DAYS_OF_UNIT[this.#format ?? ''];
     if (days !== undefined) {
-      return text === '' ? Number.NaN : EXCEL_MS + Math.round(Number(text.replace(',', '.')) * days * DAY_MS);
+      return EXCEL_MS + Math.round(parseDecimal(text.replace(',', '.')) * days * DAY_MS);
     }
     for (const format of this.#formats) {
       const wallMs = format(text);
@@ -183,7 +183,7 @@ export function parseZonedTime(
   arrivalMs: number,
   sample?: { afterMs: number | undefined },
 ): number {
-  if (!LOCAL_ISO.test(text)) return parseIsoTime(text);
+  if (!LOCAL_ISO.test(text) && !LOCAL_DATE.test(text)) return parseIsoTime(text);
   let reader = READERS.get(zone);
   if (reader === undefined) {
     reader = new TimeReader({ zone });
@@ -196,6 +196,7 @@ export function parseZonedTime(
   return found?.timeMs ?? Number.NaN;
 }
 
+const LOCAL_DATE = /^\d{4}-\d\d-\d\d$/;
 /** ISO 8601 date and time without a UTC offset. */
 const LOCAL_ISO = /^\d{4}-\d\d-\d\d[Tt ][\d:.,]+$/;
 const HALF_HOUR_MS = HOUR_MS / 2;
@@ -204,6 +205,8 @@ const MAX_OFFSET_MS = 14 * HOUR_MS;
 /** Assumed delay of a live value, and the maximum deviation from this delay. */
 const DELAY_MS = 14_000;
 const DEVIATION_MS = 16_000;
+
+const SET_ZONE = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
 
 /** Returns the UTC offset by which a time is ahead, a multiple of 30 minutes, if there is one. */
 function offsetIn(aheadMs: number): number | undefined {
@@ -215,12 +218,12 @@ function offsetIn(aheadMs: number): number | undefined {
 
 /**
  * Returns the problem of a timestamp without a UTC offset, if it differs from the arrival time by a multiple of 30
- * minutes and is therefore probably local time.
+ * minutes and is therefore probably local time. `fix`: correction.
  */
-export function missingZone(text: string, timeMs: number, arrivalMs: number): string | undefined {
+export function missingZone(text: string, timeMs: number, arrivalMs: number, fix = SET_ZONE): string | undefined {
   const offsetMs = offsetIn(timeMs - arrivalMs + DELAY_MS);
   if (offsetMs === undefined || !LOCAL_ISO.test(text)) return undefined;
-  return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`);
+  return missingOffset(text, `is ${differenceText(offsetMs)} the arrival time`, fix);
 }
 
 /**
@@ -242,8 +245,7 @@ function differenceText(offsetMs: number): string {
 }
 
 /** Returns the problem of a timestamp without a UTC offset in a source without a time zone. */
-export function missingOffset(text: string, problem: string): string {
-  const fix = 'set zone, for example zone: Europe/Berlin, or zone: UTC if the time is correct';
+export function missingOffset(text: string, problem: string, fix = SET_ZONE): string {
   return `timestamp ${JSON.stringify(text)} has no UTC offset and ${problem}: ${fix}`;
 }
 
@@ -290,7 +292,9 @@ function compile(format: string): (text: string) => number {
     const midnight = new Date(Date.UTC(year, Number(MM) - 1, Number(DD)));
     // `Date.UTC` would carry an invalid month or day over into the next one.
     const isDate = midnight.getUTCMonth() === Number(MM) - 1 && midnight.getUTCDate() === Number(DD);
-    if (!isDate || hour > 24 || Number(mm) > 59 || Number(ss) > 60) return Number.NaN;
+    const isAfterMidnight = hour === 24 && Number(mm) + Number(ss) + Number(SSS) > 0;
+    if (!isDate || hour > 24 || isAfterMidnight || Number(mm) > 59 || Number(ss) > 60) return Number.NaN;
+    if (Number(hh ?? 0) > 12) return Number.NaN;
     const seconds = (hour * 60 + Number(mm)) * 60 + Number(ss);
     return (
       midnight.getTime() + seconds * 1_000 + Math.floor(Number(`0.${isFraction ? SSS : SSS.padStart(3, '0')}`) * 1_000)

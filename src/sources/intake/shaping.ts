@@ -82,7 +82,10 @@ export function shape(
   const { noValue, range } = shaping;
   if (noValue !== undefined) {
     const forms = [number, numberOf(raw, undefined), typeof raw === 'string' ? unpadded(raw) : raw];
-    const isCode = noValue.some((code) => forms.includes(code));
+    // A device with 32-bit numbers sends 3276.7 as 3276.699951171875.
+    const isCode = noValue.some(
+      (code) => forms.includes(code) || (typeof code === 'number' && forms.includes(Math.fround(code))),
+    );
     if (isCode) return { problem: `${raw} means "no value" (no_value)`, fault: 'no_value' };
   }
   if (number === undefined) return { problem: problemOfReading(raw, map), fault: 'not_a_number' };

@@ -8,13 +8,14 @@ import type { MemberReport, Members, WritingRules } from '../../config/source-ki
 import { wrongTopic } from '../../config/topics.ts';
 import { readDurationMember } from '../duration-member.ts';
 import { readZone, ZONE_MEMBER } from '../intake/logger-time.ts';
+import { parseDecimal, unpadded } from '../intake/text-parsers.ts';
 import type { TimeUnit } from '../intake/times.ts';
 import type { MessageValue } from './payload.ts';
 
 const POINTER = { type: 'string', pattern: '^(/.*)?$', title: 'a JSON pointer' };
 const FILE = { type: 'string', minLength: 1, maxLength: 1024, title: 'a file' };
 const PAYLOAD = {
-  type: ['string', 'number', 'boolean'],
+  type: 'string',
   minLength: 1,
   maxLength: 256,
   title: 'a text',
@@ -241,7 +242,7 @@ export function readAvailability(
   if (wrong !== undefined) {
     return report.problem('availability', `availability "${printable(topic!)}" ${wrong}`, ONE_TOPIC);
   }
-  const words = [available ?? 'online', unavailable ?? 'offline'].map((word) => String(word).trim().toLowerCase());
+  const words = [available ?? 'online', unavailable ?? 'offline'].map((word) => canonicalWord(String(word)));
   if (words[0] === words[1]) {
     const reason = 'payload_not_available must differ from payload_available';
     return report.problem('payload_not_available', reason, 'use different texts, such as online and offline');
@@ -252,6 +253,13 @@ export function readAvailability(
     ...(unavailable === undefined ? {} : { unavailable: words[1]! }),
   };
   return Object.keys(read).length === 0 ? {} : { availability: read };
+}
+
+/** Returns a text in the form in which it is compared: in lower case, numbers in their shortest form (01 and 1.0 are 1). */
+export function canonicalWord(text: string): string {
+  const word = unpadded(text).toLowerCase();
+  const number = parseDecimal(word);
+  return Number.isNaN(number) ? word : String(number);
 }
 
 /** If a topic filter cannot match any message, returns the reason and a correction. */

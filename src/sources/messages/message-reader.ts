@@ -6,10 +6,11 @@ import type { Availability } from '../../broker/broker-spec.ts';
 import { covers, hasWildcard, type TopicGrammar } from '../../broker/topic-filters.ts';
 import { quote } from '../intake/address-book.ts';
 import type { Reading } from '../intake/gate.ts';
-import { parseJson, unpadded } from '../intake/text-parsers.ts';
+import { parseJson } from '../intake/text-parsers.ts';
 import { TroubleLog, USABLE_MS } from '../intake/trouble-log.ts';
 import type { Point } from '../points.ts';
 import type { SourceContext } from '../source-kind.ts';
+import { canonicalWord } from './message-members.ts';
 import { type MessageTimes, type MessageValue, readMessage, textOf } from './payload.ts';
 import { deniedText } from './topic-plan.ts';
 
@@ -192,10 +193,10 @@ export class MessageReader {
   }
 }
 
-/** Returns the text of a message, or of its member `state`, in lower case. Returns other JSON as it was sent. */
+/** Returns the text of a message, or of its member `state`. Returns other JSON as it was sent, in lower case. */
 function wordIn(payload: Uint8Array): string {
   const text = textOf(payload.subarray(0, MAX_ANNOUNCEMENT_BYTES));
   const json = parseJson(text);
   const word = typeof json === 'object' ? (json as { state?: unknown } | null)?.state : json;
-  return (word === undefined || typeof word === 'object' ? text : unpadded(String(word))).toLowerCase();
+  return canonicalWord(word === undefined || typeof word === 'object' ? text : String(word));
 }

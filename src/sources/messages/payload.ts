@@ -246,10 +246,13 @@ function problemIn(readings: readonly Reading[]): string | undefined {
   return readings.findLast((reading) => 'absent' in reading)?.absent;
 }
 
-/** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
+/**
+ * Returns the status that a word begins with, such as `BadCommFailure`. Returns `undefined` for other content. The value
+ * is then stored without a status.
+ */
 function qualityOf(found: unknown): Quality | undefined {
-  const word = typeof found === 'string' ? found.trim().toLowerCase() : undefined;
-  return word === 'good' || word === 'uncertain' || word === 'bad' ? word : undefined;
+  const word = typeof found === 'string' ? found.trim().toLowerCase() : '';
+  return /^(?:good|uncertain|bad)/.exec(word)?.[0] as Quality | undefined;
 }
 
 /** Returns the value at a JSON pointer, or `undefined` if there is none. */

@@ -92,7 +92,12 @@ export function decode(data: Uint8Array, first: number, register: ModbusRegister
     scratch.setUint8(at, data[(offset + word) * 2 + (bytesSwapped ? 1 - (at & 1) : at & 1)]!);
   }
   if (bits !== undefined) return (scratch.getUint16(0) >> bits.lowest) & ((1 << bits.count) - 1);
-  const number = Number(scratch[NUMBERS[type as NumberType].get](0));
+  return numberIn(0, type as NumberType);
+}
+
+/** Returns the number that the scratch bytes from `at` represent, or NaN. */
+function numberIn(at: number, type: NumberType): number {
+  const number = Number(scratch[NUMBERS[type].get](at));
   if (type === 'float32') return shortest(number);
   if (type !== 'bcd16' && type !== 'bcd32') return number;
   const digits = number.toString(16);
@@ -143,12 +148,11 @@ export function sunSpecCodes({ bits, type, table }: ModbusRegister): readonly nu
   return code === undefined ? [] : [code];
 }
 
-/** Returns the number that a bit pattern represents in a type. */
-function patternNumber(pattern: bigint, type: NumberType): number {
-  const { registers, get } = NUMBERS[type];
+/** Returns the number that a bit pattern represents in a type, if it represents one. */
+function patternNumbers(pattern: bigint, type: NumberType): number[] {
   scratch.setBigUint64(0, pattern);
-  const number = Number(scratch[get](8 - registers * 2));
-  return type === 'float32' ? shortest(number) : number;
+  // A pattern that is not a number, such as a float NaN, is always rejected.
+  return [numberIn(8 - NUMBERS[type].registers * 2, type)].filter(Number.isFinite);
 }
 
 /** Example bit patterns by size, in registers. */
@@ -179,13 +183,12 @@ export function noValueOf(
   if (typeof code === 'string') {
     if (!/^0x[0-9a-f]+$/i.test(code)) return { reason: 'is not a bit pattern', instead: example };
     if (BigInt(code) >> BigInt(registers * 16) > 0n) return { reason: `does not fit ${type}`, instead: example };
-    // A pattern that is not a number, such as a float NaN, is always rejected.
-    return { numbers: [patternNumber(BigInt(code), type)].filter(Number.isFinite) };
+    return { numbers: patternNumbers(BigInt(code), type) };
   }
   const isExact = Number.isSafeInteger(code) || type.startsWith('float');
   if (!isExact) return { reason: `is not an exact number of type ${type}`, instead: example };
   if (code >= min && code <= max) return { numbers: [type === 'float32' ? shortest(Math.fround(code)) : code] };
-  if (code >= 0 && code < 2 ** (registers * 16)) return { numbers: [patternNumber(BigInt(code), type)] };
+  if (code >= 0 && code < 2 ** (registers * 16)) return { numbers: patternNumbers(BigInt(code), type) };
   return { reason: `does not fit ${type}`, instead: example };
 }
 

@@ -18,7 +18,8 @@ const RETAINED_SKIPPED = 'skipped a retained message without a timestamp; to acc
 
 /**
  * Values from an MQTT broker. A message is acknowledged when its values are on disk. A retained message without a time
- * of its own is skipped unless `retained: take` is set, because its value may be years old.
+ * of its own is skipped unless `retained: take` is set, because its value may be years old. So is one whose time is ignored
+ * (`time_from: arrival`).
  *
  * After a crash, the broker redelivers unacknowledged messages, whose values are stored again. A shutdown does not
  * change the session. A reload replaces the source: until the next one has subscribed, messages are rejected, and the
@@ -109,7 +110,7 @@ export class MqttSource implements RunningSource {
   }
 
   #receive(message: Message): Promise<void> | undefined {
-    const { status, source } = this.#context;
+    const { status, source, gate } = this.#context;
     const { topic, retained } = message;
     const points = this.#reader.pointsOf(topic);
     if (points === undefined) return undefined;
@@ -117,8 +118,9 @@ export class MqttSource implements RunningSource {
     if (!retained || source.spec.retained === 'take') {
       return this.#reader.write(topic, message, points, { isPast: retained });
     }
-    for (const point of points) if (!hasOwnTime(point.spec)) status.recordFailure(point, RETAINED_SKIPPED);
-    const timed = points.filter(({ spec }) => hasOwnTime(spec));
+    const isTimed = ({ spec }: Point<MessageValue>) => gate.timeFrom === 'source' && hasOwnTime(spec);
+    for (const point of points) if (!isTimed(point)) status.recordFailure(point, RETAINED_SKIPPED);
+    const timed = points.filter(isTimed);
     return this.#reader.write(topic, message, timed, { isPast: true });
   }
 }

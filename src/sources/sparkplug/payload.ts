@@ -55,6 +55,8 @@ const LIMITS: Readonly<Record<number, readonly [min: number, max: number]>> = {
   [UINT32]: [0, 4_294_967_295],
   [UINT64]: [0, Number.MAX_SAFE_INTEGER],
 };
+/** Sizes of the signed integer types that are encoded as unsigned integers of this size, of 32 or of 64 bits. */
+const SIGNED_BITS: Readonly<Record<number, number>> = { [INT8]: 8, [INT16]: 16, [INT32]: 32 };
 /** Fields of a metric that contain its value, and the data type of those that are not numbers. */
 const [INT_VALUE, LONG_VALUE, EXTENSION_VALUE] = [10, 11, 19];
 const TYPE_OF_FIELD: Readonly<Record<number, number>> = { 15: 12, 16: 17, 17: 16, 18: 19 };
@@ -155,7 +157,10 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
     if (type === 0 && isInteger(metric)) {
       return { problem: `the metric is the integer ${value} without a data type, so its sign is unknown` };
     }
-    const number = numberOf(value, type);
+    const number = isInteger(metric) ? integerOf(value, type) : Number(value);
+    if (exceeds(number, type)) {
+      return { problem: `the metric is ${number}, which does not fit the type ${TYPE_NAMES[type]}` };
+    }
     return Number.isFinite(number) ? { raw: number } : { problem: `the metric is ${number}` };
   }
   if (typeof value === 'string' && (isMapped || Number.isFinite(parseDecimal(unpadded(value))))) return { raw: value };
@@ -164,12 +169,21 @@ export function readingOf(metric: SparkplugMetric, born: number | undefined, isM
   return { problem: `the metric is of type ${name}${text}, not a number` };
 }
 
-/** Returns a number in its data type. Signed integers are encoded as unsigned integers of 32 or 64 bits. */
-function numberOf(value: number | bigint, type: number): number {
-  if (typeof value === 'bigint') return Number(type === INT64 ? BigInt.asIntN(64, value) : value);
-  if (type === INT8) return (value << 24) >> 24;
-  if (type === INT16) return (value << 16) >> 16;
-  return type === INT32 ? value | 0 : value;
+/** Returns an integer in its data type, which it can exceed. */
+function integerOf(value: number | bigint, type: number): number {
+  const bits = SIGNED_BITS[type];
+  const isSigned = bits !== undefined || type === INT64;
+  const number = Number(typeof value === 'bigint' && isSigned ? BigInt.asIntN(64, value) : value);
+  if (bits === undefined) return number;
+  const width = [bits, 32].find((size) => number >= 2 ** (size - 1) && number < 2 ** size);
+  return width === undefined ? number : number - 2 ** width;
+}
+
+/** Returns whether a number exceeds its data type. Any 64-bit integer fits, rounded to the nearest double. */
+function exceeds(number: number, type: number): boolean {
+  if (type === INT64 || type === UINT64) return false;
+  const [min = number, max = number] = LIMITS[type] ?? [];
+  return number < min || number > max;
 }
 
 /** Returns whether the value is encoded as an unsigned integer, which represents a negative number in some types. */

@@ -3,6 +3,7 @@ import { plain } from '../../base/foreign-text.ts';
 import type { Broker } from '../../broker/broker.ts';
 import { READ_ACCESS } from '../../broker/broker-error.ts';
 import type { Message } from '../../broker/connection.ts';
+import type { Reading } from '../intake/gate.ts';
 import { TroubleLog } from '../intake/trouble-log.ts';
 import { MAX_PAYLOAD_BYTES, PAYLOAD_TOO_LONG } from '../messages/payload.ts';
 import { deniedText } from '../messages/topic-plan.ts';
@@ -30,6 +31,7 @@ const MAX_NODES = 1_000;
 const CHECK_MS = 500;
 /** Maximum number of messages per node that wait for a birth certificate. */
 const MAX_WAITING = 1_000;
+const HISTORICAL = 'the metric is historical, and its timestamp is ignored (time_from: arrival)';
 /** Maximum number of nodes that a problem names. */
 const MAX_NAMED = 3;
 
@@ -221,7 +223,7 @@ export class SparkplugSource implements RunningSource {
       }
       const { readings, unknown } = state.read(read);
       if (unknown > 0) this.#countUnknown(known, unknown);
-      return gate.write(readings);
+      return gate.write(gate.timeFrom === 'source' ? readings : readings.filter((reading) => !this.#isPast(reading)));
     } catch (error) {
       if (error instanceof TagferryError) return Promise.reject(error);
       this.#reportUnreadable(message.topic, messageOf(error));
@@ -265,6 +267,13 @@ export class SparkplugSource implements RunningSource {
     const text = 'messages discarded: no birth certificate defines their aliases and data types';
     this.#trouble.report(fields, text, node);
     this.#resume(known, 'final');
+  }
+
+  /** Rejects a historical value whose timestamp is ignored, because it would be stored as a new measurement. */
+  #isPast(reading: Reading): boolean {
+    const isPast = 'raw' in reading && reading.arrival === 'unknown';
+    if (isPast) this.#context.status.rejectTime(reading.point, HISTORICAL);
+    return isPast;
   }
 
   #countUnknown({ name }: Known, metrics: number): void {

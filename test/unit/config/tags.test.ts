@@ -265,6 +265,26 @@ tags:
     expect(configuration!.reactions[0]).toMatchObject({ name: '007', conditions: [{ anyOf: [{ tag: '101E1' }] }] });
   });
 
+  it('uses arguments of programs and texts of availability topics as written', () => {
+    const { configuration, lines } = check({
+      'tags.yaml': `sources:
+  x: { exec: [/bin/true, 0815, 0x1F, 1.50, 1e3, True] }
+  b: { mqtt: "mqtt://127.0.0.1:1883", availability: s, payload_available: 01, payload_not_available: 00 }
+tags: { T: { asset: 1, values: { v: { from: b, topic: t, payload_available: 0x1F }, w: { from: x } } } }
+`,
+      'reactions.yaml':
+        'reactions: [{ name: r, on: threshold_reached, do: [{ run: [/bin/true, 007] }, { post: "http://127.0.0.1:1/", headers: { X-Id: 0x1F } }] }]\n',
+    });
+    expect(lines).toEqual([]);
+    const { sources, tags } = configuration!.tags;
+    expect(sources.get('x')!.spec).toMatchObject({ command: ['/bin/true', '0815', '0x1F', '1.50', '1e3', 'True'] });
+    expect(sources.get('b')!.spec).toMatchObject({ availability: { available: '1', unavailable: '0' } });
+    expect(tags.get('T')!.values.get('v')!.from!.spec).toMatchObject({ availability: { available: '0x1f' } });
+    const [run, post] = configuration!.reactions[0]!.actions.map((action) => JSON.stringify(action));
+    expect(run).toContain('"007"');
+    expect(post).toContain('"0x1F"');
+  });
+
   it.each(['null', '~', ''])('does not use "%s" as text', (nothing) => {
     const { lines } = check({
       'tags.yaml': `sources: { b: { mqtt: "mqtt://127.0.0.1:1883", client_id: ${nothing} } }\ntags: { T: { asset: 1, values: { v: { from: b, topic: t } } } }\n`,

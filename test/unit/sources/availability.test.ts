@@ -34,7 +34,7 @@ async function open(text: string, brokers: (source: Source) => unknown): Promise
   const { tags, sources } = configuration.tags;
   const source = sources.get('plant')!;
   bench = makeIntakeBench(tags);
-  gate = bench.gateOf('plant');
+  gate = bench.gateOf('plant', source.timeFrom);
   const context = {
     source,
     points: pointsOf(tags, 'plant', bench.intake),
@@ -102,6 +102,14 @@ tags: { T: { asset: 1, values: { ${values} } } }
     ['of Tasmota', '', 'availability: "tele/{tag}/LWT"', 'tele/T/LWT', 'Offline', 'Online'],
     ['with its own texts', '', 'availability: s, payload_available: 1, payload_not_available: 0', 's', '0', '1'],
     [
+      'with numbers in other forms',
+      '',
+      'availability: s, payload_available: 01, payload_not_available: 00',
+      's',
+      '00',
+      '1.0',
+    ],
+    [
       'in the source',
       ', availability: gw/state, payload_not_available: "lost"',
       'deadband: 1',
@@ -143,6 +151,15 @@ tags: { T: { asset: 1, values: { ${values} } } }
     expect(stored().slice(before)).toEqual(['t 20 bad']);
     server.publish('a', '21');
     await vi.waitUntil(() => stored().at(-1) === 't 21 good');
+  });
+
+  it('has its retained values skipped with time_from: arrival, although they contain a timestamp', async () => {
+    server.publish('a', '{"v":20,"t":"2026-01-01T00:00:00Z"}', { retain: true });
+    await start(', time_from: arrival', 't: { from: plant, topic: a, at: /v, time: /t }');
+    await vi.waitUntil(() => server.filters.length === 1 && server.pending === 0);
+    server.publish('a', '{"v":21,"t":"2026-01-01T00:00:00Z"}');
+    await vi.waitUntil(() => stored().at(-1) === 't 21 good');
+    expect(stored()).toEqual(['t 21 good']);
   });
 
   it('is still known after a restart and after a reload, which lose no queued messages', async () => {

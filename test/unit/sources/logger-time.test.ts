@@ -51,6 +51,10 @@ describe('data logger timestamp', () => {
     ['a word as a month', '01 foo 2026', 'DD MMM YYYY'],
     ['an empty Unix time', '', 'unix'],
     ['a word as an Excel time', '12 o clock', 'excel'],
+    ['a hexadecimal Unix time', '0x6905F880', 'unix'],
+    ['a hexadecimal Excel time', '0xB50B', 'excel'],
+    ['a time after 24:00', '21.11.2026 24:30', 'DD.MM.YYYY HH:mm'],
+    ['an hour after 12 with AM', '11/21/2026 13:05:00 AM', 'MM/DD/YYYY hh:mm:ss A'],
   ])('rejects %s', (_what, text, format?: string) => {
     expect(berlin(format).read(text)).toBeUndefined();
   });
@@ -115,6 +119,7 @@ describe('live timestamp without a UTC offset', () => {
     expect(read('2026-10-25T02:30:00', firstMs + 5_000)).toBe(firstMs);
     expect(read('2026-10-25T02:30:00', firstMs + hour + 5_000)).toBe(firstMs + hour);
     expect(read('2026-07-01T12:00:00+05:00', firstMs)).toBe(Date.UTC(2026, 6, 1, 7));
+    expect(read('2026-07-01', firstMs)).toBe(Date.UTC(2026, 5, 30, 22));
     expect(read('yesterday', firstMs)).toBeNaN();
   });
 

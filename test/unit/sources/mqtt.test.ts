@@ -59,7 +59,15 @@ describe('MQTT message', () => {
 
   it('has a status only if the platform supports it', () => {
     const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' });
-    const statuses = { '"good"': 'good', '"Bad"': 'bad', '"uncertain"': 'uncertain' };
+    const statuses = {
+      '"good"': 'good',
+      '"Bad"': 'bad',
+      '"uncertain"': 'uncertain',
+      '"GoodClamped"': 'good',
+      '"BadCommFailure"': 'bad',
+      '" Bad, device failure"': 'bad',
+      '"Uncertain [Sensor]"': 'uncertain',
+    };
     for (const [status, quality] of Object.entries(statuses)) expect(of(status)).toMatchObject({ raw: 1, quality });
     for (const status of ['"stale"', '192', 'null']) expect(of(status)).toMatchObject({ raw: 1, quality: undefined });
   });

@@ -47,6 +47,8 @@ describe('codes for "no value"', () => {
     ['type: float64, no_value: 0xC0C3878000000000', [-9_999]],
     ['type: float32, no_value: [sunspec, -1]', [-1]],
     ['type: bcd16, no_value: 9999', [9_999]],
+    ['type: bcd16, no_value: 0x9999', [9_999]],
+    ['type: bcd32, no_value: [0x99999999, 0xFFFFFFFF]', [99_999_999]],
     ['bit: 3, no_value: 0xFFFF', [65_535]],
     ['type: string, length: 8, no_value: 9999', [9_999]],
   ])('are converted to the register type: %s', (members, codes) => {
@@ -139,6 +141,14 @@ tags:
     expect(gate.status.report(0)).toMatchObject({ errors: 4, rejected: { count: 4 } });
     await gate.write([{ point, raw: 32_768 }]);
     expect(gate.status.report(0).rejected?.problem).toBe('T v: 32768 means "no value" (no_value)');
+  });
+
+  it('are recognized in numbers that a device sends with the precision of 32 bits', () => {
+    const { point } = plant({ from: originOf('sparkplug', 's', {}, { noValue: [3_276.7] }) });
+    for (const raw of [3_276.7, Math.fround(3_276.7), String(Math.fround(3_276.7))]) {
+      expect(shape(raw, point)).toMatchObject({ fault: 'no_value' });
+    }
+    expect(shape(3_276.8, point)).toMatchObject({ value: 3_276.8 });
   });
 
   it('are compared with the number before and after `map`', async () => {

@@ -65,4 +65,21 @@ describe('check of a CSV source', () => {
       'warning: "/srv/in": without time_column, rows are stored with the arrival time, add a time column, for example time_column: Zeit, or set time_from: arrival',
     ]);
   });
+
+  it.each(['fast', 'full'])(
+    'uses column names as written, even if YAML reads them as numbers (%s parser)',
+    (parser) => {
+      const { configuration, lines } = check({
+        'tags.yaml': `sources: { drop: { csv: /srv/in, time_column: [001, 2], quality_column: 0x4 } }
+tags: { T: { asset: 1, values: { v: { from: drop, column: 002 }, w: { from: drop, column: 3 } } } }
+like: ${parser === 'fast' ? '{}' : '&anchor {}'}
+`,
+      });
+      expect(lines).toEqual([]);
+      const { sources, tags } = configuration!.tags;
+      expect(sources.get('drop')!.spec).toMatchObject({ timeColumns: ['001', 2], qualityColumn: '0x4' });
+      const values = [...tags.get('T')!.values.values()];
+      expect(values.map(({ from }) => (from!.spec as { column: unknown }).column)).toEqual(['002', 3]);
+    },
+  );
 });

@@ -661,6 +661,42 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut').length).toBe(1);
   });
 
+  it.each([1, 4_096, 100_000])(
+    'recognizes a header in the line of a row that %d NUL bytes cut, even after a restart',
+    async (nuls) => {
+      const bench = new CsvBench('tail: true, time_column: time', 'a: { from: drop }');
+      const at = '2026-11-21T00:00:0';
+      bench.write('a.csv', `time,a,b\n${at}0Z,1,2\n${at}1Z,"3${'\0'.repeat(nuls)}"time","b","a"\n${at}2Z,20,10\n`);
+      await bench.open();
+      await bench.until(() => bench.values().length === 2);
+      await bench.crash();
+      await bench.open();
+      const more = `${at}3Z,2${'\0'.repeat(nuls)}34.5,1,${at}4Z\n${at}5Z,30,15\n`;
+      appendFileSync(join(bench.folder, 'a.csv'), more);
+      await bench.until(() => bench.values().length === 3);
+      expect(bench.values()).toEqual([1, 10, 15]);
+      const error = expect.stringContaining('contains null characters');
+      expect(bench.logged('csv.refused')).toMatchObject([
+        { refused: 1, error },
+        { refused: 1, error },
+      ]);
+    },
+  );
+
+  it.each(['utf-8', 'windows-1252', 'utf-16le'])(
+    'recognizes a header behind a byte order mark, as in joined files (%s)',
+    async (encoding) => {
+      const bench = new CsvBench(`tail: true, time_column: time, encoding: ${encoding}`, 'a: { from: drop }');
+      const at = '"2026-11-21T00:00:0';
+      const text = `\ufeff"time","a","b"\n${at}0Z","1","2"\n\ufeff"time","b","a"\n${at}1Z","20","10"\n`;
+      writeFileSync(join(bench.folder, 'a.csv'), text, encoding === 'utf-16le' ? 'utf16le' : 'utf8');
+      await bench.open();
+      await bench.until(() => bench.values().length === 2);
+      expect(bench.values()).toEqual([1, 10]);
+      expect(bench.status.errors).toBe(0);
+    },
+  );
+
   it('rejects the rows below a header without value columns until the next header, even after a restart', async () => {
     const bench = new CsvBench('tail: true, units_row: 1, time_column: time', ONE);
     const at = '2026-11-21T00:00:0';
@@ -682,6 +718,17 @@ describe('source of growing CSV files', () => {
     const error = expect.stringContaining('line 6: line 4: the header has no column');
     expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
     expect(bench.logged('csv.unreadable')).toEqual([]);
+  });
+
+  it('rejects the rows below a header whose names differ in case', async () => {
+    const bench = new CsvBench('tail: true, time_column: time', 'a: { from: drop }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `time,a,b\n${at}0Z,1,2\nTime,b,a\n${at}1Z,20,10\ntime,b,a\n${at}2Z,30,15\n`);
+    await bench.open();
+    await bench.until(() => bench.values().length === 2);
+    expect(bench.values()).toEqual([1, 15]);
+    const error = 'line 4: line 3: the header has no column "time" (time_column); columns: Time, b, a';
+    expect(bench.logged('csv.refused')).toMatchObject([{ refused: 1, error }]);
   });
 
   it('reads a file from its beginning after a change of its format', async () => {

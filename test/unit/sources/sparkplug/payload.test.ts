@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { deflateSync, gzipSync } from 'node:zlib';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
 import { UNSHAPED } from '../../../../src/config/tags.ts';
 import { EdgeNode } from '../../../../src/sources/sparkplug/edge-node.ts';
@@ -145,6 +146,24 @@ describe('Sparkplug metric', () => {
   ])('of type %s is read or named in its problem', (type, value, expected) => {
     const { metrics } = decodePayload(encode([{ name: 'm', type, value }]));
     const reading = readingOf(metrics[0]!, undefined, false);
+    expect('problem' in reading ? reading.problem : reading.raw).toBe(expected);
+  });
+
+  it.each([
+    [1, 11, '18446744073709551605', -11],
+    [2, 11, '65525', -11],
+    [3, 11, '18446744073709551605', -11],
+    [3, 11, '4294967285', -11],
+    [3, 11, '5000000000', 'the metric is 5000000000, which does not fit the type Int32'],
+    [1, 10, '245', -11],
+    [1, 10, '300', 'the metric is 300, which does not fit the type Int8'],
+    [5, 10, '70000', 'the metric is 70000, which does not fit the type UInt8'],
+    [7, 11, '4294967285', 4_294_967_285],
+    [8, 11, '18446744073709551605', 2 ** 64],
+  ])('of type %i in field %i with the integer %s is read as %s', (datatype, field, integer, expected) => {
+    const metric = new BinaryWriter().tag(4, WireType.Varint).uint32(datatype).tag(field, WireType.Varint);
+    const bytes = new BinaryWriter().tag(2, WireType.LengthDelimited).bytes(metric.uint64(integer).finish()).finish();
+    const reading = readingOf(decodePayload(bytes).metrics[0]!, undefined, false);
     expect('problem' in reading ? reading.problem : reading.raw).toBe(expected);
   });
 

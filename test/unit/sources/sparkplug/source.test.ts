@@ -27,7 +27,10 @@ let logged: { event: string }[];
 let connectedMs: number;
 let spec: { qos: number; group: string | undefined; rebirth: boolean };
 
-beforeEach(() => {
+beforeEach(() => open('source'));
+
+/** Opens the source `cells`. */
+function open(timeFrom: 'source' | 'arrival'): void {
   spec = { qos: 1, group: 'Plant1', rebirth: true };
   const values = ['a', 'b', 'oven/x', 'dev/c'].map((key) => ({
     key,
@@ -58,7 +61,7 @@ beforeEach(() => {
   const log = silentLogger();
   logged = [];
   log.warn = ((fields: { event: string }) => logged.push(fields)) as typeof log.warn;
-  gate = bench.gateOf('cells', 'source', log);
+  gate = bench.gateOf('cells', timeFrom, log);
   const points = pointsOf(tags, 'cells', bench.intake);
   gate.status.points = points;
   source = new SparkplugSource({
@@ -71,7 +74,7 @@ beforeEach(() => {
     log: silentLogger(),
   } as never);
   source.start();
-});
+}
 
 /** Delivers a message; `is` tells whether it was acknowledged. */
 function deliver(type: string, seq: number, metrics: object[], device?: string): { is: string } {
@@ -386,5 +389,25 @@ describe('Sparkplug B source', () => {
     for (let n = 0; n < 1_010; n++) await handler({ ...message, topic: `spBv1.0/G${n}/NBIRTH/press` });
     // The node of the configured group is known before its first message.
     expect(gate.status.errors).toBe(11);
+  });
+});
+
+describe('Sparkplug B source with time_from: arrival', () => {
+  it('rejects and counts historical metrics, whose arrival time is wrong', async () => {
+    open('arrival');
+    birth();
+    const metric = { name: 'a', type: 'Int32', timestamp: 1_600_000_000_000 };
+    deliver('NDATA', 1, [
+      { ...metric, value: 11 },
+      { ...metric, value: 12, isHistorical: true },
+    ]);
+    await bench.clock.advance(0);
+    expect(stored()).toEqual([
+      ['a', 10],
+      ['b', 20],
+      ['a', 11],
+    ]);
+    expect(gate.status.report(0).rejected).toMatchObject({ count: 1, problem: expect.stringContaining('historical') });
+    expect(logged).toMatchObject([{ event: 'source.time_rejected' }]);
   });
 });
