@@ -205,10 +205,6 @@ export class RowReader {
       this.#readHeader(assertValid(record), progress, true);
       return undefined;
     }
-    if (record.isRest) {
-      if (isHeader(this.#columnsOf(progress.names!), record.fields)) this.#readHeader(record, progress, false);
-      return undefined;
-    }
     if (progress.rowsToSkip) {
       progress.rowsToSkip--;
       return undefined;

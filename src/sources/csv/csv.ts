@@ -14,8 +14,6 @@ export interface CsvRecord {
   line: number;
   fields: string[];
   problem?: string | undefined;
-  /** Whether this is the rest of a line after NUL bytes. Its beginning is unknown, so it may only be used as a header. */
-  isRest?: boolean;
 }
 
 export interface CsvPosition {
@@ -124,23 +122,16 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
-      const isRest =
-        isInside &&
-        (at > 0
-          ? text[at - 1] === '\0'
-          : this.before.length > 0 && this.before.subarray(-this.#width).every((byte) => byte === 0));
       if (!isInside) at += BYTE_ORDER_MARKS.find((mark) => text.startsWith(mark, at))?.length ?? 0;
       const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
       // A carriage return at the end may be followed by a line feed in the next chunk.
       const isOpen = lineEnd >= length - 1 && text[lineEnd] !== '\n';
-      if (isOpen && !isEnd && !isLong && (!isInside || isRest || text[lineEnd] === '\r')) break;
+      if (isOpen && !isEnd && !isLong && (!isInside || text[lineEnd] === '\r')) break;
       const firstLine = text.slice(at, lineEnd);
-      const isSkipped = (isInside && !isRest) || line <= skipLines || firstLine.trim() === '';
+      const isSkipped = isInside || line <= skipLines || firstLine.trim() === '';
       let record: Split = { fields: [], end: lineEnd };
-      if (isLong) record.problem = 'longer than 64 KiB';
-      else if (isRest) record = { ...splitQuoted(firstLine, 0, this.separator ?? ',', firstLine.length), end: lineEnd };
-      else if (text[lineEnd] === '\0') record.fields = [firstLine];
+      if (isLong) record.problem = firstLine.includes('\0') ? CONTAINS_NULS : 'longer than 64 KiB';
       else if (!isSkipped) {
         this.separator ??= separatorOf(firstLine);
         if (firstLine.includes('"')) record = splitQuoted(text, at, this.separator, lineEnd);
@@ -150,19 +141,16 @@ export class CsvReader implements CsvPosition {
         if (record.end - at > MAX_RECORD) record = { fields: [], end: lineEnd, problem: 'unterminated quote' };
       }
       const { end } = record;
-      const isCut = text[end] === '\0' && (isInside || firstLine.trim() !== '');
-      if (isCut || isRest) this.#rejectNuls(record, isRest);
       if (end >= length && isEnd && !isSkipped && !isLastLineRead && record.problem === undefined) {
         records.push({ line, fields: [], problem: UNFINISHED });
         break;
       }
       if (UNDECODED.test(text.slice(at, end)) && record.problem === undefined) this.#decodeFields(record);
-      this.isInside = isCut || (end === length && !isEnd);
-      if (!this.isInside && text[end] !== '\0')
-        this.line += end === lineEnd ? 1 : text.slice(at, end).split(LINE_END).length;
+      this.isInside = end === length && !isEnd;
+      if (!this.isInside) this.line += end === lineEnd ? 1 : text.slice(at, end).split(LINE_END).length;
       at = text[end] === '\r' && text[end + 1] === '\n' ? end + 2 : Math.min(end + 1, length);
       consumed = at;
-      if (!isSkipped) records.push({ line, fields: record.fields, problem: record.problem, ...(isRest && { isRest }) });
+      if (!isSkipped) records.push({ line, fields: record.fields, problem: record.problem });
     }
     const used = bytes.subarray(0, consumed * this.#width);
     this.position += used.length;
@@ -178,22 +166,14 @@ export class CsvReader implements CsvPosition {
     return (this.#decoder.encoding === 'utf-16be' ? Buffer.from(units).swap16() : units).toString('utf16le');
   }
 
-  /** Rejects a record that ends at NUL bytes or begins behind them. `isRest`: keeps the fields. */
-  #rejectNuls(record: Split, isRest: boolean): void {
-    if (record.problem !== undefined) return;
-    this.#decodeFields(record, true);
-    record.problem ??= CONTAINS_NULS;
-    if (!isRest) record.fields = [];
-  }
-
-  #decodeFields(record: Split, isCut = false): void {
+  #decodeFields(record: Split): void {
     const { fields } = record;
-    const hasNuls = isCut || fields.some((field) => field.includes('\0'));
+    const hasNuls = fields.some((field) => field.includes('\0'));
     record.fields = [];
     try {
       const isDecoded = this.#width === 2;
       const texts = isDecoded ? fields : fields.map((text) => this.#decoder.decode(Buffer.from(text, 'latin1')));
-      if (hasNuls && !isCut) record.problem = CONTAINS_NULS;
+      if (hasNuls) record.problem = CONTAINS_NULS;
       else if (texts.every((text) => text.isWellFormed())) record.fields = texts;
       else record.problem = `not valid ${this.#decoder.encoding}`;
     } catch {
@@ -264,11 +244,11 @@ function separatorOf(line: string): string {
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-/** Returns the index of the first line feed, carriage return or NUL at or after `from`, or the length of the text. */
+/** Returns the index of the first line feed or carriage return at or after `from`, or the length of the text. */
 function lineEndOf(text: string, from: number): number {
   for (let at = from; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (code === FEED || code === RETURN || code === 0) return at;
+    if (code === FEED || code === RETURN) return at;
   }
   return text.length;
 }

@@ -661,28 +661,6 @@ describe('source of growing CSV files', () => {
     expect(bench.logged('csv.cut').length).toBe(1);
   });
 
-  it.each([1, 4_096, 100_000])(
-    'recognizes a header in the line of a row that %d NUL bytes cut, even after a restart',
-    async (nuls) => {
-      const bench = new CsvBench('tail: true, time_column: time', 'a: { from: drop }');
-      const at = '2026-11-21T00:00:0';
-      bench.write('a.csv', `time,a,b\n${at}0Z,1,2\n${at}1Z,"3${'\0'.repeat(nuls)}"time","b","a"\n${at}2Z,20,10\n`);
-      await bench.open();
-      await bench.until(() => bench.values().length === 2);
-      await bench.crash();
-      await bench.open();
-      const more = `${at}3Z,2${'\0'.repeat(nuls)}34.5,1,${at}4Z\n${at}5Z,30,15\n`;
-      appendFileSync(join(bench.folder, 'a.csv'), more);
-      await bench.until(() => bench.values().length === 3);
-      expect(bench.values()).toEqual([1, 10, 15]);
-      const error = expect.stringContaining('contains null characters');
-      expect(bench.logged('csv.refused')).toMatchObject([
-        { refused: 1, error },
-        { refused: 1, error },
-      ]);
-    },
-  );
-
   it.each(['utf-8', 'windows-1252', 'utf-16le'])(
     'recognizes a header behind a byte order mark, as in joined files (%s)',
     async (encoding) => {

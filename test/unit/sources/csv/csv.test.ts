@@ -90,17 +90,6 @@ describe('CSV parser', () => {
     },
   );
 
-  it('skips NUL bytes before a record, even behind a space', async () => {
-    const all = await rawOf(Buffer.from('\0\0a,b\n \0\x001,2\n3,\0\x004\n5,6\n'), {});
-    expect(all.map(({ line, fields, isRest }) => [line, ...fields, ...(isRest ? ['rest'] : [])])).toEqual([
-      [1, 'a', 'b'],
-      [2, '1', '2'],
-      [3],
-      [3, '4', 'rest'],
-      [4, '5', '6'],
-    ]);
-  });
-
   it.each([1, 9, 1_000])('reads the lines between two stray quotes, in chunks of %d bytes', async (length) => {
     const text = 'a,b\n1,"2\n3,4\r\n5,6\n7,"8\n9,10\n';
     const all = await collect(allRecords(pieces(Buffer.from(text), length), new CsvReader()));
