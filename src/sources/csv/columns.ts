@@ -222,6 +222,8 @@ export class RowReader {
     }
     progress.rows++;
     problem ??= progress.headerProblem ?? problemOfCells(columns, fields);
+    // Without a header, the first valid row determines the number of columns.
+    if (problem === undefined && names.length === 0) progress.names = fields.map(() => '');
     if (problem === undefined && long.length > 0) {
       const name = joinedCells(long.slice(0, -1), fields);
       const points = this.#byName.get(name);
@@ -358,16 +360,18 @@ function isHeader({ names, timeAt, long, wide }: Columns, fields: readonly strin
   if (names.length === 0 || fields.length === 0) return false;
   const columns = timeAt.length > 0 ? timeAt : [...long, ...wide.map(({ at }) => at)];
   const cells = fields.map((field) => field.trim().toLowerCase());
-  return columns.every((at) => names[at] !== undefined && cells.includes(names[at].toLowerCase()));
+  return columns.every((at) => names[at] && cells.includes(names[at].toLowerCase()));
 }
 
-function problemOfCells({ names: { length }, firstAt }: Columns, fields: readonly string[]): string | undefined {
+function problemOfCells({ names, firstAt }: Columns, fields: readonly string[]): string | undefined {
+  const { length } = names;
   const has = `has ${counted(fields.length, 'cell')}`;
   if (fields.length <= firstAt) return `${has}, but the first value is in column ${firstAt + 1}`;
   if (length === 0 || fields.length <= length || fields.slice(length).every((field) => field.trim() === '')) {
     return undefined;
   }
-  return `${has}, but the header has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
+  const first = names.some((name) => name !== '') ? 'header' : 'first row';
+  return `${has}, but the ${first} has ${length}; if the numbers contain decimal commas, set decimal: "," and let the writer quote them or use another separator`;
 }
 
 /** Returns a time or name from one or more cells, joined by spaces. */

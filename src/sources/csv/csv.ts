@@ -47,7 +47,7 @@ export const BYTES_BEFORE = 256;
 const FEED = 10;
 const RETURN = 13;
 /** Byte order mark, as one character and as three bytes. */
-const BYTE_ORDER_MARKS = ['\ufeff', '\u00ef\u00bb\u00bf'];
+const [MARK, MARK_BYTES] = ['\ufeff', '\u00ef\u00bb\u00bf'] as const;
 const LINE_END = /\r\n?|\n/;
 const UNFINISHED = 'has no line ending and may be incomplete; if files always end this way, set last_line: take';
 /** The cells on both sides of NUL bytes can be incomplete, because a power cut can replace any part of a file with them. */
@@ -122,7 +122,7 @@ export class CsvReader implements CsvPosition {
         continue;
       }
       const { line, isInside } = this;
-      if (!isInside) at += BYTE_ORDER_MARKS.find((mark) => text.startsWith(mark, at))?.length ?? 0;
+      if (!isInside) at += markLengthAt(text, at);
       const lineEnd = lineEndOf(text, at);
       const isLong = lineEnd - at > MAX_RECORD;
       // A carriage return at the end may be followed by a line feed in the next chunk.
@@ -242,6 +242,11 @@ function separatorOf(line: string): string {
   const plain = line.replaceAll(/"[^"]*(?:"|$)/g, '');
   const count = (separator: string) => plain.split(separator).length;
   return [',', ';', '\t'].reduce((best, each) => (count(each) > count(best) ? each : best));
+}
+
+function markLengthAt(text: string, at: number): number {
+  if (text.startsWith(MARK, at)) return MARK.length;
+  return text.startsWith(MARK_BYTES, at) ? MARK_BYTES.length : 0;
 }
 
 /** Returns the index of the first line feed or carriage return at or after `from`, or the length of the text. */

@@ -105,6 +105,8 @@ export class ExecSource implements RunningSource {
       readOutput: (stream: Readable) => this.#readOutput(stream),
       onErrorLine: (line: string) => outputLog.write(line),
       variables: unbufferedOutput(),
+      // A wrapper may start the actual program in the background.
+      continuesInChild: true,
     };
     this.#program =
       everyMs > 0
@@ -118,8 +120,6 @@ export class ExecSource implements RunningSource {
           })
         : new SupervisedProgram({
             ...options,
-            // A wrapper may start the actual program in the background.
-            continuesInChild: true,
             started: () => status.connect(),
             ended: (how, againInMs, hasExited) => this.#end({ how, isSuccess: false, hasExited }, againInMs),
           });

@@ -258,9 +258,11 @@ describe('program source', () => {
     writeFileSync(file('reader.sh'), 'echo $$ >>$1\nwhile sleep 0.05; do echo "T child=1"; done\n');
     const wrapper = `sh ${file('reader.sh')} ${file('readers')} &`;
     await reload(
-      `wrapper: { exec: [sh, "-c", ${JSON.stringify(wrapper)}], format: lines }`,
-      'child: { from: wrapper }',
+      `wrapper: { exec: [sh, "-c", ${JSON.stringify(wrapper)}], format: lines }, ` +
+        'timed: { exec: [sh, "-c", "(sleep 0.3; echo T timed=7) &"], format: lines, every: 1s }',
+      'child: { from: wrapper }, timed: { from: timed }',
     );
+    await agent.until(() => numbers('timed').includes(7), 'the child of a program with an interval prints a value');
     await agent.until(() => numbers('child').length >= 20, 'the child prints values');
     const readers = wholeLines(file('readers')).map(Number);
     expect(readers).toHaveLength(1);

@@ -164,6 +164,17 @@ describe('source of complete CSV files', () => {
     expect(report).toContain('line 4: has 1 cell, but the first value is in column 2');
   });
 
+  it('rejects rows with more cells than the first valid row of a file without a header', async () => {
+    const members = 'settle: 50ms, header: false, time_column: 1';
+    const bench = new CsvBench(members, 'n: { from: drop, column: 2 }, m: { from: drop, column: 3 }');
+    const at = '2026-11-21T00:00:0';
+    bench.write('a.csv', `Logger 7\n${at}1Z,1,2\n${at}2Z,21,5,3,5\n${at}3Z,,4\n`);
+    await bench.open();
+    await bench.until(() => bench.below('done').length === 2);
+    expect(bench.values()).toEqual([1, 2, 4]);
+    expect(bench.read('done/a.csv.report.txt')).toMatch(/line 3: has 5 cells, but the first row has 3; /);
+  });
+
   it('distinguishes a line feed in a column name from two columns', async () => {
     const bench = new CsvBench(TIMED, 'n: { from: drop }, m: { from: drop }');
     bench.write('a.csv', 'time,n,m\n2026-11-21T00:00:00Z,1,2\n');
