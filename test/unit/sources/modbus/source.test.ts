@@ -426,6 +426,32 @@ describe('Modbus device that sends invalid responses', () => {
     expect(tolerant.status).toMatchObject({ connected: true, errors: 0 });
   });
 
+  it('is reported with both transaction numbers, and is read with `framing: unnumbered`', async () => {
+    const unnumbered: ScriptedDevice['respond'] = (request) => ({
+      frame: device.frameOf({ ...request, transaction: 0 }, device.read(request)),
+    });
+    device.respond = unnumbered;
+    const source = await open(holding([10]));
+    source.running.start();
+    while (source.status.problem === undefined) await plant.clock.advance(TIMEOUT_MS / 3);
+    expect(source.status.problem).toMatch(/^invalid response \(transaction 0 instead of \d\)$/);
+    expect(source.status.hint).toContain('`framing: unnumbered`');
+    await source.running.stop();
+    // A late response could not be distinguished from the next one.
+    const opened = device.opened;
+    let isLost = true;
+    device.respond = (request) => {
+      const response = isLost ? undefined : unnumbered(request);
+      isLost = false;
+      return response;
+    };
+    const tolerant = await open(holding([10, 150]), ', framing: unnumbered');
+    tolerant.running.start();
+    while (!tolerant.readings.includes(150)) await plant.clock.advance(TIMEOUT_MS / 3);
+    expect(read(tolerant.readings as never)).toEqual([10, 150]);
+    expect(device.opened - opened).toBe(2);
+  });
+
   it('is retried at increasing intervals of up to one minute, and is reported as restored', async () => {
     device.respond = frameWith(FRAMES['the wrong unit']);
     const source = await open(holding([10]));
