@@ -30,6 +30,7 @@ import {
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
+import { differenceText } from './logger-time.ts';
 import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
 import { type Duplicates, type TimeUnit, ValueTimes } from './times.ts';
@@ -168,6 +169,8 @@ export class Gate implements Supply {
   /** Size of the previous batch, used as the initial capacity of the next batch. */
   #room = 0;
   #isStopped = false;
+  /** Whether a timestamp without a UTC offset has been reported, which is then ahead. */
+  #isZoneMissing = false;
   readonly status: SourceStatus;
   /** Timestamps that are used. */
   readonly timeFrom: GateOptions['timeFrom'];
@@ -287,7 +290,7 @@ export class Gate implements Supply {
       this.reportReplaced(`${point.name}: ${problem}`, point.name);
       timeMs = arrival?.(point.series);
       warning = `time of arrival used: ${problem}`;
-    }
+    } else if (timeMs !== undefined && arrival !== 'unknown') this.reportIfAhead(timeMs, point.name, now.wallMs);
     this.status.recordNumber(warning === undefined ? reading : { ...reading, timeMs, warning }, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
@@ -307,7 +310,16 @@ export class Gate implements Supply {
 
   /** Reports a timestamp without a UTC offset that is probably local time. */
   reportMissingZone(problem: string): void {
+    this.#isZoneMissing = true;
     if (this.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+  }
+
+  /** Reports a plausible timestamp of a live value that is ahead of the arrival time. */
+  reportIfAhead(timeMs: number, value?: string, wallMs = this.#now().wallMs): void {
+    if (this.timeFrom === 'arrival' || this.#isZoneMissing || !this.#times.isAhead(timeMs, wallMs)) return;
+    const time = `timestamp ${new Date(timeMs).toISOString()} is ${differenceText(timeMs - wallMs)} the arrival time`;
+    const problem = `${time}: check the clock and the time zone of the sender, or set time_from: arrival`;
+    this.status.warn('timeAhead', value === undefined ? problem : `${value}: ${problem}`, 1, value);
   }
 
   /** Returns whether the timestamp of a live value is plausible. */

@@ -237,7 +237,7 @@ export function missingZoneOfRow(text: string, timeMs: number, writtenMs: number
 }
 
 /** Example: `1.5 h ahead of`. */
-function differenceText(offsetMs: number): string {
+export function differenceText(offsetMs: number): string {
   return `${Math.round(Math.abs(offsetMs / HOUR_MS) * 10) / 10} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
 }
 
