@@ -40,12 +40,13 @@ export const streamNotFound = (name: string, cause: unknown) =>
 
 /**
  * Returns the error for a connection closed without a reason. `isUnanswered`: whether the broker closed it before
- * responding to an MQTT 5 CONNECT.
+ * responding to an MQTT 5 CONNECT. `clientId`: set if the broker allows one connection per client ID. MQTT 3.1.1 brokers
+ * and Mosquitto 2.0 do not report that another client has taken over the session.
  */
-export const brokerHungUp = (isUnanswered: boolean) =>
+export const brokerHungUp = (isUnanswered: boolean, clientId?: string) =>
   retryable(
     'broker.hung_up',
-    'the broker closed the connection',
+    `the broker closed the connection${clientId === undefined ? '' : `, for example because another client uses the client ID ${clientId}`}`,
     isUnanswered ? 'If the broker does not support MQTT 5, set version: 3 in the source.' : undefined,
   );
 

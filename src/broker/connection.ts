@@ -462,7 +462,9 @@ export class Connection {
   end(error: unknown): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    const reason = error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
+    const { clientId } = this.#options;
+    const reason =
+      error ?? brokerHungUp(this.version === 5 && !this.#isGreeted, this.#isGreeted ? clientId : undefined);
     this.#closing.abort(reason);
     this.#cancelWatch?.();
     this.#stream.destroy();
