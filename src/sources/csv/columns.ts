@@ -79,6 +79,8 @@ export interface FileProgress extends FolderFile, CsvPosition {
   rowsToSkip?: number;
   /** Latest time without a UTC offset, unless the source has a time zone. */
   latest?: { text: string; timeMs: number } | undefined;
+  /** Latest local time that does not exist in the time zone, until it is reported. */
+  nonexistent?: { text: string; timeMs: number } | undefined;
   /** Name relative to the folder after the file was moved. */
   movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
@@ -291,6 +293,7 @@ export class RowReader {
     progress.afterMs = time.timeMs;
     const isLatest = progress.latest === undefined || time.timeMs > progress.latest.timeMs;
     if (isLatest && this.#spec.time.zone === undefined) progress.latest = { text, timeMs: time.timeMs };
+    if (time.shift === 'skipped') progress.nonexistent = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }

@@ -151,6 +151,13 @@ export class TimeReader {
     return { timeMs: fits ?? moments[0]!, shift: 'twice' };
   }
 
+  /** Returns the UTC offset before the clock change that precedes a non-existent local time, such as `+01:00`. */
+  offsetText(timeMs: number): string {
+    const minutes = this.#offset(timeMs - DAY_MS) / 60_000;
+    const parts = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+    return `${minutes < 0 ? '-' : '+'}${parts.map((part) => String(part).padStart(2, '0')).join(':')}`;
+  }
+
   /** Returns the zone's UTC offset at a given time, in milliseconds. */
   #offset(timeMs: number): number {
     const step = Math.floor(timeMs / STEP_MS) * STEP_MS;
