@@ -34,6 +34,8 @@ export interface MessageValue {
 /** Maximum message size. Larger messages are assumed not to contain readings. */
 export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
+/** Numbers that are not valid JSON, but that Arduino and Python programs send (`nan`, `-Infinity`). */
+const NOT_FINITE = /([[:,]\s*)([+-]?(?:nan|inf(?:inity)?))(?=\s*[,\]}])/gi;
 const NOT_JSON = 'the payload is not JSON';
 /** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
@@ -204,7 +206,8 @@ class Payload {
 
   /** Returns `undefined` if the message is not JSON. */
   #parsed(): unknown {
-    this.#json ??= { value: parseJson(this.#text) };
+    // As text, such a number is a failure of its own value only.
+    this.#json ??= { value: parseJson(this.#text) ?? parseJson(this.#text.replaceAll(NOT_FINITE, '$1"$2"')) };
     return this.#json.value;
   }
 }

@@ -39,6 +39,15 @@ describe('MQTT message', () => {
   });
 
   it.each([
+    ['{"t":nan,"p":1013}', '"nan", is not a number'],
+    ['{"t": -Infinity , "p":1013}', '"-Infinity", is not a number'],
+    ['{"p":1013,"list":[inf,NaN,NaN],"t":NaN}', '"NaN", is not a number'],
+  ])('contains numbers beside one that JSON does not allow: %s', (text, problem) => {
+    expect(read(text, { at: '/p' })).toMatchObject({ raw: 1013, problem: undefined });
+    expect(read(text, { at: '/t' }).problem).toContain(problem);
+  });
+
+  it.each([
     ['"2026-11-21T00:00:00.123Z"', undefined, 1_795_219_200_123],
     ['"2026-11-21T01:00:00.123+01:00"', undefined, 1_795_219_200_123],
     ['"2026-11-21T00:00:00.123"', undefined, 1_795_219_200_123],
