@@ -10,7 +10,7 @@ import type { Quality, Reading } from '../intake/gate.ts';
 import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
-import { parseDecimal } from '../intake/text-parsers.ts';
+import { parseDecimal, parseQuality } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, type CsvRecord } from './csv.ts';
 import type { FolderFile } from './folder.ts';
@@ -377,20 +377,9 @@ export function joinedCells(columns: readonly number[], fields: readonly string[
   return cells.join(' ').trim();
 }
 
-/**
- * Returns the quality that a cell represents: the one in `map`, a word, or a code of OPC Classic. Returns `undefined`
- * for other text, and for 1, which means good in some archives and bad in OPC Classic.
- */
+/** Returns the quality that a cell represents: the one in `map`, or that of `parseQuality`. */
 export function qualityOf(text: string, map: QualityMap | undefined): Quality | undefined {
-  if (map !== undefined && Object.hasOwn(map, text)) return map[text];
-  // Examples: `Good`, `Bad [Not Connected]`, `UncertainLastUsableValue`.
-  const [word] = /^(?:good|uncertain|bad)/.exec(text.toLowerCase()) ?? [];
-  if (word !== undefined) return word as Quality;
-  const [, digits] = /^(\d{1,3})(?:[.,]0+)?$/.exec(text) ?? [];
-  const code = Number(digits ?? Number.NaN);
-  if (code >= 192 && code <= 255) return 'good';
-  if (code >= 64 && code <= 127) return 'uncertain';
-  return code >= 0 && code < 64 && code !== 1 ? 'bad' : undefined;
+  return map !== undefined && Object.hasOwn(map, text) ? map[text] : parseQuality(text);
 }
 
 /** Returns the key in the name of a point. */

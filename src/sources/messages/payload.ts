@@ -5,7 +5,7 @@ import type { Quality, Reading } from '../intake/gate.ts';
 import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
 import { notANumber, numberOf, type RawReading, readsTexts } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
-import { parseIsoTime, parseJson, unpadded } from '../intake/text-parsers.ts';
+import { parseIsoTime, parseJson, parseQuality, unpadded } from '../intake/text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
 import type { Point } from '../points.ts';
 
@@ -36,6 +36,9 @@ export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
 /** Numbers that are not valid JSON, but that Arduino and Python programs send (`nan`, `-Infinity`). */
 const NOT_FINITE = /([[:,]\s*)([+-]?(?:nan|inf(?:inity)?))(?=\s*[,\]}])/gi;
+/** Lowest OPC UA status codes of these qualities. */
+const UA_UNCERTAIN = 0x4000_0000;
+const UA_BAD = 0x8000_0000;
 const NOT_JSON = 'the payload is not JSON';
 /** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
@@ -249,10 +252,17 @@ function problemIn(readings: readonly Reading[]): string | undefined {
   return readings.findLast((reading) => 'absent' in reading)?.absent;
 }
 
-/** Returns `undefined` for a status that the platform does not support. The value is then stored without a status. */
+/**
+ * Returns the quality that a member represents. Returns `undefined` for other values, with which the value is stored
+ * without a status, and for 0, which means bad in OPC Classic and good in OPC UA.
+ */
 function qualityOf(found: unknown): Quality | undefined {
-  const word = typeof found === 'string' ? found.trim().toLowerCase() : undefined;
-  return word === 'good' || word === 'uncertain' || word === 'bad' ? word : undefined;
+  if (typeof found === 'boolean') return found ? 'good' : 'bad';
+  if (typeof found !== 'string' && typeof found !== 'number') return undefined;
+  const code = Number(found);
+  if (code === 0) return undefined;
+  if (code >= UA_UNCERTAIN) return code >= UA_BAD ? 'bad' : 'uncertain';
+  return parseQuality(String(found).trim());
 }
 
 /** Returns the value at a JSON pointer, or `undefined` if there is none. */

@@ -68,8 +68,16 @@ describe('MQTT message', () => {
 
   it('has a status only if the platform supports it', () => {
     const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' });
-    const statuses = { '"good"': 'good', '"Bad"': 'bad', '"uncertain"': 'uncertain' };
-    for (const [status, quality] of Object.entries(statuses)) expect(of(status)).toMatchObject({ raw: 1, quality });
-    for (const status of ['"stale"', '192', 'null']) expect(of(status)).toMatchObject({ raw: 1, quality: undefined });
+    const statuses = {
+      good: ['"good"', 'true', '192', '"192"', '"GoodClamped"'],
+      uncertain: ['"uncertain"', '64', '1073741824'],
+      bad: ['"Bad"', 'false', '24', '"Bad [Not Connected]"', '2147483648'],
+    };
+    for (const [quality, texts] of Object.entries(statuses)) {
+      for (const status of texts) expect(of(status)).toMatchObject({ raw: 1, quality });
+    }
+    // 0 means bad in OPC Classic and good in OPC UA, 1 is bad or good.
+    for (const status of ['"stale"', '0', '1', 'null'])
+      expect(of(status)).toMatchObject({ raw: 1, quality: undefined });
   });
 });
