@@ -10,7 +10,7 @@
 import { type Clock, raced } from '../../base/clock.ts';
 import type { Logger } from '../../base/logger.ts';
 import { type Backoff, fullJitterMs } from '../../base/retry.ts';
-import { TroubleLog } from '../intake/trouble-log.ts';
+import { TroubleLog, USABLE_MS } from '../intake/trouble-log.ts';
 import { type ModbusConnection, openConnection } from './connection.ts';
 import type { ModbusRequest } from './frames.ts';
 import { lineNameOf, type ModbusAddress, type ModbusSpec } from './line-spec.ts';
@@ -57,6 +57,10 @@ export class ModbusLine {
   readonly #waiting: ((slot: Slot) => void)[] = [];
   /** Pauses of unresponsive devices by unit number, and the pause after failed connection attempts. */
   readonly #rests = new Map<number | 'line', Rest>();
+  /** Units without a response whose recovery has not been logged, with the time that it must have lasted. */
+  readonly #silent = new Map<number, number>();
+  /** Times at which recoveries were logged, by unit. */
+  readonly #restoredMs = new Map<number, number>();
   #closesAfterPoll = false;
   #pauseMs = 0;
   #settleMs = 0;
@@ -171,13 +175,18 @@ export class ModbusLine {
 
   /** Ends the pauses of the line and of the device. */
   #recordResponse(unit: number): void {
-    if (this.#rests.size === 0) return;
+    if (this.#rests.size === 0 && this.#silent.size === 0) return;
     if (this.#rests.delete('line')) {
       this.#trouble.recovered('modbus.disconnected', { line: this.#name }, 'connection to the Modbus device restored');
     }
-    if (this.#rests.delete(unit)) {
-      this.#trouble.recovered('modbus.silent', this.#fieldsOf(unit), 'device connection restored', String(unit));
-    }
+    this.#rests.delete(unit);
+    const quietMs = this.#silent.get(unit);
+    if (quietMs === undefined) return;
+    const fields = this.#fieldsOf(unit);
+    const words = 'device connection restored';
+    if (!this.#trouble.recovered('modbus.silent', fields, words, String(unit), quietMs)) return;
+    this.#silent.delete(unit);
+    this.#restoredMs.set(unit, this.#clock.monotonicMs());
   }
 
   /** Pauses the line if its host or port is unreachable, and otherwise an unresponsive device. */
@@ -198,6 +207,9 @@ export class ModbusLine {
       const fields = { line: this.#name, error: message, hint };
       this.#trouble.report({ event: 'modbus.disconnected', ...fields }, 'failed to connect to the Modbus device');
     } else {
+      // A device that loses single requests would otherwise be logged twice for each of them.
+      const isRepeated = clock.monotonicMs() - (this.#restoredMs.get(unit) ?? Number.NEGATIVE_INFINITY) < USABLE_MS;
+      if (!this.#silent.has(unit)) this.#silent.set(unit, isRepeated ? USABLE_MS : 0);
       const fields = { ...this.#fieldsOf(unit), error: message };
       this.#trouble.report({ event: 'modbus.silent', ...fields }, 'no response from Modbus device', String(unit));
     }

@@ -380,6 +380,19 @@ describe('Modbus device that stops responding', () => {
     expect(new Set(device.requests.map(({ connection }) => connection))).toEqual(new Set([1]));
     expect(plant.events()).toEqual(['modbus.silent', 'modbus.silent_over']);
   });
+
+  it('is logged with decreasing frequency if it loses every third request', async () => {
+    let requests = 0;
+    device.respond = (request) => (++requests % 3 === 0 ? undefined : device.read(request));
+    const source = await open(holding([10]), `, timeout: ${TIMEOUT_MS}ms`);
+    source.running.start();
+    while (requests < 100) await plant.clock.advance(1_000);
+    expect(read(source.readings as never).length).toBeGreaterThan(50);
+    expect(plant.events().length).toBeLessThan(12);
+    device.respond = (request) => device.read(request);
+    for (let seconds = 0; seconds < 90; seconds++) await plant.clock.advance(1_000);
+    expect(plant.events().at(-1)).toBe('modbus.silent_over');
+  });
 });
 
 const FRAMES = {
