@@ -206,6 +206,15 @@ describe('push', () => {
     expect(reported()).toEqual([expect.stringMatching(/^influx: asset 882 a at .*precision=ms or finer/)]);
   });
 
+  it('stores and reports a timestamp that is an hour ahead', async () => {
+    const timestamp = Date.now() + 3_600_000;
+    expect((await agent.push([{ tag: 'T', key: 'b', value: 1, timestamp }])).status).toBe(204);
+    await agent.until(() => agent.logged('source.time_ahead').length > 0, 'it is reported');
+    expect(agent.logged('source.time_ahead')).toMatchObject([
+      { source: 'http', error: expect.stringMatching(/^asset 882 b: timestamp .* is 1 h ahead of the arrival time/) },
+    ]);
+  });
+
   it('keeps timestamps in every notation and precision, and separates the arrival times of one request', async () => {
     const at = START_MS + 300_000;
     const iso = new Date(at).toISOString();
