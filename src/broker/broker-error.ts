@@ -38,16 +38,8 @@ export const noStream = (subject: string, cause: unknown) =>
 export const streamNotFound = (name: string, cause: unknown) =>
   retryable('broker.stream', `the stream ${name} does not exist`, STREAM_HINT, cause);
 
-/**
- * Returns the error for a connection closed without a reason. `isUnanswered`: whether the broker closed it before
- * responding to an MQTT 5 CONNECT.
- */
-export const brokerHungUp = (isUnanswered: boolean) =>
-  retryable(
-    'broker.hung_up',
-    'the broker closed the connection',
-    isUnanswered ? 'If the broker does not support MQTT 5, set version: 3 in the source.' : undefined,
-  );
+/** Returns the error for a connection closed without a reason. */
+export const brokerHungUp = (hint?: string) => retryable('broker.hung_up', 'the broker closed the connection', hint);
 
 /** Returns the error for a connection that an MQTT broker closed. */
 export function connectionEnded(reason: number): BrokerError {

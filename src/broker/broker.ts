@@ -217,7 +217,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   protected async serve(connection: Connection): Promise<unknown> {
     const { clock, spec } = this.options;
     if (!connection.sessionPresent) {
-      const hint = 'Check persistence and session expiry on the broker, and session_expiry of the source.';
+      const hint =
+        'Check persistence and session expiry on the broker, session_expiry of the source, and other programs with the same client ID.';
       const isLost = this.#granted.size > 0 && spec.qos > 0 && spec.sessionExpiryMs > 0;
       const fields = { event: 'broker.session_forgotten', hint };
       if (isLost) this.report(fields, 'session lost by the broker, queued messages lost');

@@ -458,11 +458,18 @@ export class Connection {
     }
   }
 
+  #hungUpHint(): string | undefined {
+    const { clientId, version } = this.#options;
+    // MQTT 3.1.1 brokers and Mosquitto 2.0 do not report that another client has taken over the session.
+    if (this.#isGreeted) return `Check that no other client uses the client ID ${clientId}.`;
+    return version === 5 ? 'If the broker does not support MQTT 5, set version: 3 in the source.' : undefined;
+  }
+
   /** Ends the connection immediately. `error`: the reason; by default, the broker closed the connection. */
   end(error: unknown): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    const reason = error ?? brokerHungUp(this.version === 5 && !this.#isGreeted);
+    const reason = error ?? brokerHungUp(this.#hungUpHint());
     this.#closing.abort(reason);
     this.#cancelWatch?.();
     this.#stream.destroy();

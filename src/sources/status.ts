@@ -136,7 +136,9 @@ const UNUSABLE_MANY_MS = MINUTE_MS;
 /** Warnings about accepted values: log event and message. */
 const WARNINGS = {
   timeReplaced: { event: 'source.time_replaced', message: 'implausible timestamp replaced with the arrival time' },
+  timeAhead: { event: 'source.time_ahead', message: 'timestamp ahead of the arrival time' },
   zoneMissing: { event: 'source.zone_missing', message: 'timestamp without a UTC offset is probably local time' },
+  zoneWrong: { event: 'source.zone_wrong', message: 'local time that does not exist in the time zone of the source' },
   sameTime: { event: 'source.same_time', message: 'duplicate timestamps, the platform keeps only one value' },
   revised: { event: 'opcua.revised', message: 'server samples more slowly or queues less than configured' },
 } as const;

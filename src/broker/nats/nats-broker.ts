@@ -189,7 +189,7 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   protected async serve(connection: NatsConnection): Promise<unknown> {
     for (const pull of this.#pulls) void this.#consume(pull, connection);
-    return (await connection.closed()) ?? brokerHungUp(false);
+    return (await connection.closed()) ?? brokerHungUp();
   }
 
   protected async close(connection: NatsConnection): Promise<void> {

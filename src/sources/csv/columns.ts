@@ -10,7 +10,7 @@ import type { Quality, Reading } from '../intake/gate.ts';
 import type { LoggerTime, TimeReader } from '../intake/logger-time.ts';
 import { UnreadableValues } from '../intake/problem-list.ts';
 import { notANumber, numberOf, problemOfReading, shape } from '../intake/shaping.ts';
-import { parseDecimal } from '../intake/text-parsers.ts';
+import { parseDecimal, parseQuality } from '../intake/text-parsers.ts';
 import type { Point } from '../points.ts';
 import { assertValid, type CsvPosition, type CsvRecord } from './csv.ts';
 import type { FolderFile } from './folder.ts';
@@ -79,6 +79,8 @@ export interface FileProgress extends FolderFile, CsvPosition {
   rowsToSkip?: number;
   /** Latest time without a UTC offset, unless the source has a time zone. */
   latest?: { text: string; timeMs: number } | undefined;
+  /** Latest local time that does not exist in the time zone, until it is reported. */
+  nonexistent?: { text: string; timeMs: number } | undefined;
   /** Name relative to the folder after the file was moved. */
   movedTo?: string;
   /** First and last lines with ambiguous (`twice`) or non-existent (`skipped`) local times. */
@@ -293,6 +295,7 @@ export class RowReader {
     progress.afterMs = time.timeMs;
     const isLatest = progress.latest === undefined || time.timeMs > progress.latest.timeMs;
     if (isLatest && this.#spec.time.zone === undefined) progress.latest = { text, timeMs: time.timeMs };
+    if (time.shift === 'skipped') progress.nonexistent = { text, timeMs: time.timeMs };
     if (time.shift) progress[time.shift] = [progress[time.shift]?.[0] ?? line, line];
     return undefined;
   }
@@ -381,20 +384,9 @@ export function joinedCells(columns: readonly number[], fields: readonly string[
   return cells.join(' ').trim();
 }
 
-/**
- * Returns the quality that a cell represents: the one in `map`, a word, or a code of OPC Classic. Returns `undefined`
- * for other text, and for 1, which means good in some archives and bad in OPC Classic.
- */
+/** Returns the quality that a cell represents: the one in `map`, or that of `parseQuality`. */
 export function qualityOf(text: string, map: QualityMap | undefined): Quality | undefined {
-  if (map !== undefined && Object.hasOwn(map, text)) return map[text];
-  // Examples: `Good`, `Bad [Not Connected]`, `UncertainLastUsableValue`.
-  const [word] = /^(?:good|uncertain|bad)/.exec(text.toLowerCase()) ?? [];
-  if (word !== undefined) return word as Quality;
-  const [, digits] = /^(\d{1,3})(?:[.,]0+)?$/.exec(text) ?? [];
-  const code = Number(digits ?? Number.NaN);
-  if (code >= 192 && code <= 255) return 'good';
-  if (code >= 64 && code <= 127) return 'uncertain';
-  return code >= 0 && code < 64 && code !== 1 ? 'bad' : undefined;
+  return map !== undefined && Object.hasOwn(map, text) ? map[text] : parseQuality(text);
 }
 
 /** Returns the key in the name of a point. */

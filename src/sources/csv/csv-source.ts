@@ -386,10 +386,17 @@ export class CsvSource implements RunningSource {
     return { rows: progress.rows - rows, values: progress.values - values, refused: progress.refused - refused };
   }
 
-  /** Reports times that are probably local although the source has no time zone. */
+  /** Reports times that are probably local although the source has no time zone, or that do not exist in its zone. */
   #checkZone(progress: FileProgress): void {
-    const { latest, mtimeMs } = progress;
+    const { latest, nonexistent, mtimeMs } = progress;
     progress.latest = undefined;
+    progress.nonexistent = undefined;
+    if (nonexistent !== undefined) {
+      const offset = this.#time.offsetText(nonexistent.timeMs);
+      const problem = `timestamp ${JSON.stringify(nonexistent.text)} does not exist in ${this.#spec.time.zone}`;
+      const fix = `if the sender does not change to daylight saving time, set zone: "${offset}"`;
+      this.#context.gate.status.warn('zoneWrong', plain(`${problem}: ${fix}`));
+    }
     if (latest === undefined || !this.#time.isLocal(latest.text)) return;
     const problem = missingZoneOfRow(latest.text, latest.timeMs, mtimeMs);
     if (problem !== undefined) this.#context.gate.reportMissingZone(problem);

@@ -17,10 +17,13 @@ export interface HostValue {
 }
 
 const THERMAL = 'sys/class/thermal';
+/** Plausible temperatures, in °C. A zone without a sensor can return any number, such as -274 or 3,892,314. */
+const COLDEST = -100;
+const HOTTEST = 250;
 
 /**
  * Reads values of the gateway itself (see contract/host-readings.ts) from /proc and /sys. Rates require two readings, so
- * the first one has no value. The same applies after a counter has decreased because an interface was recreated.
+ * the first one has no value. A counter that has decreased, because its interface was recreated, begins again.
  */
 export class HostSource implements RunningSource {
   readonly #context: SourceContext<HostSpec, HostValue>;
@@ -29,8 +32,8 @@ export class HostSource implements RunningSource {
   readonly #fileSystems: FileSystems;
   /** One poller per path of `disk` readings and one for all others, so that an unresponsive share does not delay them. */
   readonly #pollers: Poller<HostValue>[];
-  /** Counters of the previous reading: counted events, and the time or all events since boot. */
-  readonly #counters = new WeakMap<Point<HostValue>, { count: number; all: number }>();
+  /** Counters of the previous reading: counted events by interface, and the time or all events since boot. */
+  readonly #counters = new WeakMap<Point<HostValue>, { counts: ReadonlyMap<string, number>; all: number }>();
 
   /** `root`: file system root, replaced in tests. */
   constructor(context: SourceContext<HostSpec, HostValue>, root = '/') {
@@ -100,10 +103,12 @@ export class HostSource implements RunningSource {
         // user nice system idle iowait irq softirq steal; user time includes guest time.
         const ticks = numbersIn(/^cpu .*/.exec(await file('proc/stat'))?.[0] ?? '').slice(0, 8);
         const all = ticks.reduce((sum, each) => sum + each, 0);
-        return this.#rate(point, all - (ticks[3] ?? Number.NaN) - (ticks[4] ?? Number.NaN), all, 4);
+        const busy = all - (ticks[3] ?? Number.NaN) - (ticks[4] ?? Number.NaN);
+        return Number.isNaN(busy) ? busy : this.#rate(point, new Map([['cpu', busy]]), all, 4);
       }
       case 'network': {
         const bytes = networkBytes(name === 'network_rx' ? 0 : 8, argument, await file('proc/net/dev'));
+        if (argument !== undefined && bytes.size === 0) return Number.NaN;
         return this.#rate(point, bytes, this.#context.clock.monotonicMs() / 1_000, 1);
       }
       case 'disk': {
@@ -117,13 +122,24 @@ export class HostSource implements RunningSource {
     }
   }
 
-  /** Returns the increase of a counter since the previous reading, divided by that of `all`. */
-  #rate(point: Point<HostValue>, count: number, all: number, decimals: number): number | undefined {
-    if (Number.isNaN(count)) return count;
+  /**
+   * Returns the increase of the counters since the previous reading, divided by that of `all`. A new or decreased
+   * counter does not count; if there is no other, the rate is unknown.
+   */
+  #rate(
+    point: Point<HostValue>,
+    counts: ReadonlyMap<string, number>,
+    all: number,
+    decimals: number,
+  ): number | undefined {
     const previous = this.#counters.get(point);
-    this.#counters.set(point, { count, all });
-    if (previous === undefined || count < previous.count || all <= previous.all) return undefined;
-    return rounded((count - previous.count) / (all - previous.all), decimals);
+    this.#counters.set(point, { counts, all });
+    if (previous === undefined || all <= previous.all) return undefined;
+    const increases = [...counts]
+      .map(([name, count]) => count - (previous.counts.get(name) ?? Number.POSITIVE_INFINITY))
+      .filter((increase) => increase >= 0);
+    if (increases.length === 0 && counts.size > 0) return undefined;
+    return rounded(increases.reduce((sum, each) => sum + each, 0) / (all - previous.all), decimals);
   }
 }
 
@@ -134,13 +150,12 @@ function memoryValue(name: string): number {
   return { memory_total: total, memory_available: available, memory_used: used }[name] ?? rounded(used / total, 4);
 }
 
-/** Returns the bytes transferred since boot by one interface, or by all except loopback. */
-function networkBytes(column: number, wanted: string | undefined, text: string): number {
+/** Returns the bytes transferred since boot by one interface, or by each one except loopback. */
+function networkBytes(column: number, wanted: string | undefined, text: string): ReadonlyMap<string, number> {
   const counters = [...text.matchAll(/^\s*(\S+):(.*)$/gm)]
     .filter(([, name]) => (wanted === undefined ? name !== 'lo' : name === wanted))
-    .map(([, , numbers]) => numbersIn(numbers!)[column]!);
-  if (wanted !== undefined && counters.length === 0) return Number.NaN;
-  return counters.reduce((sum, each) => sum + each, 0);
+    .map(([, name, numbers]) => [name!, numbersIn(numbers!)[column]!] as const);
+  return new Map(counters);
 }
 
 /** Returns the temperature of a zone, by number or type, or of the hottest one. */
@@ -153,7 +168,9 @@ async function celsius(
   const read = async (zone: string) => {
     const type = (await file(`${THERMAL}/thermal_zone${zone}/type`)).trim();
     const [milli = Number.NaN] = numbersIn(await file(`${THERMAL}/thermal_zone${zone}/temp`));
-    return wanted === undefined || wanted === zone || wanted === type ? [milli / 1000] : [];
+    const isWanted = wanted === undefined || wanted === zone || wanted === type;
+    const degrees = milli / 1000;
+    return isWanted && degrees >= COLDEST && degrees <= HOTTEST ? [degrees] : [];
   };
   // An inactive sensor returns EAGAIN or ENODATA; the other zones are still valid.
   const settled = await Promise.allSettled(zones.map(read));

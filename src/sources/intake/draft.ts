@@ -23,7 +23,7 @@ interface LiveTimes {
   /** Time zone of timestamps without a UTC offset. Default: UTC. */
   zone: string | undefined;
   /** Receives a report for each timestamp that is replaced with the arrival time, or is probably local time. */
-  gate: Pick<Gate, 'reportReplaced' | 'reportMissingZone'>;
+  gate: Pick<Gate, 'reportReplaced' | 'reportIfAhead' | 'reportMissingZone'>;
 }
 
 export interface DraftOptions {
@@ -173,8 +173,11 @@ export class Draft {
    * time, or `undefined` if the value must be rejected. For the other arguments, see `problemOfTime`.
    */
   plausibleTime(timeMs: number, msOfUnit?: number, fix?: (unit: TimeUnit) => string): number | undefined {
-    if (this.#times.isPlausible(timeMs, this.#arrivalMs)) return timeMs;
     const { live } = this.#options;
+    if (this.#times.isPlausible(timeMs, this.#arrivalMs)) {
+      live?.gate.reportIfAhead(timeMs, this.#arrivalMs);
+      return timeMs;
+    }
     if (live === undefined) return undefined;
     live.gate.reportReplaced(this.problemOfTime(timeMs, msOfUnit, fix));
     return ON_ARRIVAL;

@@ -30,6 +30,7 @@ import {
 import type { ValueStatus } from '../../contract/values.ts';
 import type { Point } from '../points.ts';
 import type { ObservedReading, SourceStatus } from '../status.ts';
+import { differenceText } from './logger-time.ts';
 import { isSent, type LastSent, type NoMeasurement, type RawReading, shape } from './shaping.ts';
 import type { Stamps } from './stamps.ts';
 import { type Duplicates, type TimeUnit, ValueTimes } from './times.ts';
@@ -168,6 +169,8 @@ export class Gate implements Supply {
   /** Size of the previous batch, used as the initial capacity of the next batch. */
   #room = 0;
   #isStopped = false;
+  /** Whether a timestamp without a UTC offset has been reported, which is then ahead. */
+  #isZoneMissing = false;
   readonly status: SourceStatus;
   /** Timestamps that are used. */
   readonly timeFrom: GateOptions['timeFrom'];
@@ -235,6 +238,7 @@ export class Gate implements Supply {
       return Promise.reject(unavailable('too many values are waiting for the disk', 'buffer.busy'));
     }
     const batch = this.#batch();
+    if (repeats) this.#reportAheadIn(columns);
     const nowMs = clock.monotonicMs();
     this.status.recordValues(nowMs);
     this.#observeAll(columns, batch);
@@ -287,7 +291,7 @@ export class Gate implements Supply {
       this.reportReplaced(`${point.name}: ${problem}`, point.name);
       timeMs = arrival?.(point.series);
       warning = `time of arrival used: ${problem}`;
-    }
+    } else if (timeMs !== undefined && arrival !== 'unknown') this.reportIfAhead(timeMs, now.wallMs, point.name);
     this.status.recordNumber(warning === undefined ? reading : { ...reading, timeMs, warning }, value, now.ms);
     this.#options.readings?.record(point.series, value, number, timeMs ?? Number.NaN, now.ms, quality === 'bad');
     this.#add(point, value, timeMs, quality, now);
@@ -307,7 +311,29 @@ export class Gate implements Supply {
 
   /** Reports a timestamp without a UTC offset that is probably local time. */
   reportMissingZone(problem: string): void {
+    this.#isZoneMissing = true;
     if (this.timeFrom === 'source') this.status.warn('zoneMissing', problem);
+  }
+
+  /** Reports a plausible timestamp of a live value that is ahead of the arrival time. */
+  reportIfAhead(timeMs: number, wallMs: number, value?: string): void {
+    if (this.timeFrom === 'arrival' || this.#isZoneMissing || !this.#times.isAhead(timeMs, wallMs)) return;
+    const problem = `${aheadText(timeMs, wallMs)}, or set time_from: arrival`;
+    this.status.warn('timeAhead', value === undefined ? problem : `${value}: ${problem}`, 1, value);
+  }
+
+  /** Like `reportIfAhead`, for pushed values. */
+  #reportAheadIn({ length, series, timeMs, flags }: Columns): void {
+    const { wallMs } = this.#now();
+    let count = 0;
+    let latest = 0;
+    for (let at = 0; at < length; at++) {
+      if (!this.#times.isAhead(timeMs[at]!, wallMs) || (flags[at]! & STAMPED_HERE) !== 0) continue;
+      count++;
+      latest = at;
+    }
+    if (count === 0) return;
+    this.status.warn('timeAhead', `${this.#nameOf(series[latest]!)}: ${aheadText(timeMs[latest]!, wallMs)}`, count);
   }
 
   /** Returns whether the timestamp of a live value is plausible. */
@@ -417,10 +443,15 @@ export class Gate implements Supply {
   }
 
   #reportDuplicates({ count, series, timeMs }: Duplicates): void {
-    const { status, nameOf } = this.#options;
-    const name = status.points.find((point) => point.series === series)?.name ?? nameOf?.(series) ?? 'a value';
+    const { status } = this.#options;
     const time = new Date(timeMs).toISOString();
-    status.warn('sameTime', `${name} at ${time}: ${SAME_TIME_FIXES[status.kind] ?? SAME_TIME_FIX}`, count);
+    const fix = SAME_TIME_FIXES[status.kind] ?? SAME_TIME_FIX;
+    status.warn('sameTime', `${this.#nameOf(series)} at ${time}: ${fix}`, count);
+  }
+
+  #nameOf(series: number): string {
+    const { status, nameOf } = this.#options;
+    return status.points.find((point) => point.series === series)?.name ?? nameOf?.(series) ?? 'a value';
   }
 
   /** Rejects a batch on disk if its rule transitions are not on disk in time, so that nothing waits for them forever. */
@@ -535,6 +566,12 @@ class Batch {
     this.after.push(...after);
     this.done.then(resolve, reject);
   }
+}
+
+function aheadText(timeMs: number, wallMs: number): string {
+  const time = new Date(timeMs).toISOString();
+  const difference = differenceText(timeMs - wallMs);
+  return `timestamp ${time} is ${difference} the arrival time: check the clock and the time zone of the sender`;
 }
 
 function unavailable(message: string, code: string): StoreError {

@@ -36,7 +36,10 @@ export class Intake extends AddressBook {
     const columns = draft.finish();
     // The gate owns the columns after the call, so read their length first.
     const { length } = columns;
-    if (length > 0) await this.#gateOf(source).writeColumns(columns);
+    if (length === 0) return 0;
+    const gate = this.#gateOf(source);
+    if (draft.zoneProblem !== undefined) gate.reportMissingZone(draft.zoneProblem);
+    await gate.writeColumns(columns);
     return length;
   }
 

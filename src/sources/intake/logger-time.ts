@@ -151,6 +151,13 @@ export class TimeReader {
     return { timeMs: fits ?? moments[0]!, shift: 'twice' };
   }
 
+  /** Returns the UTC offset before the clock change that precedes a non-existent local time, such as `+01:00`. */
+  offsetText(timeMs: number): string {
+    const minutes = this.#offset(timeMs - DAY_MS) / 60_000;
+    const parts = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+    return `${minutes < 0 ? '-' : '+'}${parts.map((part) => String(part).padStart(2, '0')).join(':')}`;
+  }
+
   /** Returns the zone's UTC offset at a given time, in milliseconds. */
   #offset(timeMs: number): number {
     const step = Math.floor(timeMs / STEP_MS) * STEP_MS;
@@ -240,7 +247,7 @@ export function missingZoneOfRow(text: string, timeMs: number, writtenMs: number
 }
 
 /** Example: `1.5 h ahead of`. */
-function differenceText(offsetMs: number): string {
+export function differenceText(offsetMs: number): string {
   return `${Math.round(Math.abs(offsetMs / HOUR_MS) * 10) / 10} h ${offsetMs > 0 ? 'ahead of' : 'behind'}`;
 }
 

@@ -51,6 +51,21 @@ export function parseJson(text: string): unknown {
   }
 }
 
+/**
+ * Returns the quality that a text represents: a word, or a code of OPC Classic. Returns `undefined` for other text, and
+ * for 1, which means good in some archives and bad in OPC Classic.
+ */
+export function parseQuality(text: string): 'good' | 'uncertain' | 'bad' | undefined {
+  // Examples: `Good`, `Bad [Not Connected]`, `UncertainLastUsableValue`.
+  const [word] = /^(?:good|uncertain|bad)/.exec(text.toLowerCase()) ?? [];
+  if (word !== undefined) return word as 'good' | 'uncertain' | 'bad';
+  const [, digits] = /^(\d{1,3})(?:[.,]0+)?$/.exec(text) ?? [];
+  const code = Number(digits ?? Number.NaN);
+  if (code >= 192 && code <= 255) return 'good';
+  if (code >= 64 && code <= 127) return 'uncertain';
+  return code >= 0 && code < 64 && code !== 1 ? 'bad' : undefined;
+}
+
 const SPACE = 32;
 const BYTE_ORDER_MARK = 0xfeff;
 const PLUS = 43;

@@ -2,7 +2,8 @@
  * Plausibility rules for timestamps. While the gateway clock is trusted, a timestamp before EARLIEST_TIME or more than
  * a day ahead is implausible: the sender's clock is not set, or the timestamp has another unit. If the value was read
  * or subscribed live, the timestamp is replaced with the arrival time. The arrival time of other values would also be
- * wrong, so pushed, historical and retained values and CSV rows are rejected.
+ * wrong, so pushed, historical and retained values and CSV rows are rejected. A timestamp of a live value that is ahead
+ * by less than a day is used and reported: the sender's clock is probably set to local time.
  *
  * A gateway without a real-time clock continues after a power cut with the time at which it was shut down. A timestamp
  * is therefore ahead only if it is also ahead of the platform's clock, which is known after the first sign-in.
@@ -17,6 +18,8 @@ import { isValidTime } from './text-parsers.ts';
 /** Default of EARLIEST_TIME. */
 const EARLIEST_MS = Date.UTC(2000, 0, 1);
 const DAY_MS = 86_400_000;
+/** Time by which a clock that shows local time is at least ahead of UTC, minus a delay. */
+const AHEAD_MS = 840_000;
 /** Latest time that `Date` can format. */
 const LATEST_DATE_MS = 8.64e15;
 
@@ -51,8 +54,13 @@ export class ValueTimes {
   isPlausible(timeMs: number, nowMs: number): boolean {
     if (!isValidTime(timeMs)) return false;
     if (!isTrusted(nowMs)) return true;
-    if (timeMs < this.earliestMs) return false;
-    return timeMs <= nowMs + DAY_MS || timeMs <= (this.#platformMs() ?? Number.POSITIVE_INFINITY) + DAY_MS;
+    return timeMs >= this.earliestMs && !this.isAhead(timeMs, nowMs, DAY_MS);
+  }
+
+  /** Returns whether a timestamp is ahead of the trusted gateway clock and of the platform by more than `byMs`. */
+  isAhead(timeMs: number, nowMs: number, byMs = AHEAD_MS): boolean {
+    if (timeMs <= nowMs + byMs || !isTrusted(nowMs)) return false;
+    return timeMs > (this.#platformMs() ?? Number.POSITIVE_INFINITY) + byMs;
   }
 
   /**

@@ -104,7 +104,7 @@ export const MESSAGE_MEMBERS = {
   zone: ZONE_MEMBER,
   status: {
     ...POINTER,
-    description: 'Pointer to good, uncertain or bad in a JSON message.',
+    description: 'Pointer to the quality in a JSON message: good, uncertain or bad, true or false, or an OPC code.',
     examples: ['/quality'],
   },
   ...AVAILABILITY_MEMBERS,

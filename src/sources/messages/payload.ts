@@ -5,7 +5,7 @@ import type { Quality, Reading } from '../intake/gate.ts';
 import { missingZone, parseZonedTime } from '../intake/logger-time.ts';
 import { notANumber, numberOf, type RawReading, readsTexts } from '../intake/shaping.ts';
 import { isTrusted } from '../intake/stamps.ts';
-import { parseIsoTime, parseJson, unpadded } from '../intake/text-parsers.ts';
+import { parseIsoTime, parseJson, parseQuality, unpadded } from '../intake/text-parsers.ts';
 import { MS_OF_UNIT, type TimeUnit } from '../intake/times.ts';
 import type { Point } from '../points.ts';
 
@@ -34,6 +34,11 @@ export interface MessageValue {
 /** Maximum message size. Larger messages are assumed not to contain readings. */
 export const MAX_PAYLOAD_BYTES = 256 * 1024;
 export const PAYLOAD_TOO_LONG = 'it exceeds 256 KiB';
+/** Numbers that are not valid JSON, but that Arduino and Python programs send (`nan`, `-Infinity`). */
+const NOT_FINITE = /([[:,]\s*)([+-]?(?:nan|inf(?:inity)?))(?=\s*[,\]}])/gi;
+/** Lowest OPC UA status codes of these qualities. */
+const UA_UNCERTAIN = 0x4000_0000;
+const UA_BAD = 0x8000_0000;
 const NOT_JSON = 'the payload is not JSON';
 /** Maximum number of samples in a message, added up over its values. */
 const MAX_SAMPLES = 50_000;
@@ -204,7 +209,8 @@ class Payload {
 
   /** Returns `undefined` if the message is not JSON. */
   #parsed(): unknown {
-    this.#json ??= { value: parseJson(this.#text) };
+    // As text, such a number is a failure of its own value only.
+    this.#json ??= { value: parseJson(this.#text) ?? parseJson(this.#text.replaceAll(NOT_FINITE, '$1"$2"')) };
     return this.#json.value;
   }
 }
@@ -247,12 +253,16 @@ function problemIn(readings: readonly Reading[]): string | undefined {
 }
 
 /**
- * Returns the status that a word begins with, such as `BadCommFailure`. Returns `undefined` for other content. The value
- * is then stored without a status.
+ * Returns the quality that a member represents. Returns `undefined` for other values, with which the value is stored
+ * without a status, and for 0, which means bad in OPC Classic and good in OPC UA.
  */
 function qualityOf(found: unknown): Quality | undefined {
-  const word = typeof found === 'string' ? found.trim().toLowerCase() : '';
-  return /^(?:good|uncertain|bad)/.exec(word)?.[0] as Quality | undefined;
+  if (typeof found === 'boolean') return found ? 'good' : 'bad';
+  if (typeof found !== 'string' && typeof found !== 'number') return undefined;
+  const code = Number(found);
+  if (code === 0) return undefined;
+  if (code >= UA_UNCERTAIN) return code >= UA_BAD ? 'bad' : 'uncertain';
+  return parseQuality(String(found).trim());
 }
 
 /** Returns the value at a JSON pointer, or `undefined` if there is none. */

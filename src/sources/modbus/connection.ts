@@ -3,7 +3,15 @@ import { connect, Socket } from 'node:net';
 import type { SerialPort } from 'serialport';
 import type { Clock } from '../../base/clock.ts';
 import { codeOf, messageOf } from '../../base/errors.ts';
-import { MAX_FRAME_BYTES, type ModbusRequest, serialFrame, serialResponse, tcpFrame, tcpResponse } from './frames.ts';
+import {
+  incompleteResponse,
+  MAX_FRAME_BYTES,
+  type ModbusRequest,
+  serialFrame,
+  serialResponse,
+  tcpFrame,
+  tcpResponse,
+} from './frames.ts';
 import type { ModbusAddress } from './line-spec.ts';
 import { invalidResponse, ModbusError, serialErrorOf } from './modbus-error.ts';
 
@@ -34,7 +42,7 @@ export async function openConnection(address: ModbusAddress, clock: Clock): Prom
       const reason = isLate ? `no response within ${CONNECT_MS} ms` : (codeOf(error) ?? messageOf(error));
       throw new ModbusError(`failed to connect to ${host} port ${port}: ${reason}`, 'closed', { cause: error });
     }
-    return new ModbusConnection(socket, framing === 'rtu', clock);
+    return new ModbusConnection(socket, framing ?? 'tcp', clock);
   }
   const { path, baud, parity, stopBits } = address;
   // Loaded only if a serial line is configured.
@@ -43,7 +51,7 @@ export async function openConnection(address: ModbusAddress, clock: Clock): Prom
   await new Promise<void>((resolve, reject) => {
     port.open((error) => (error ? reject(serialErrorOf(error, path)) : resolve()));
   });
-  return new ModbusConnection(port, true, clock);
+  return new ModbusConnection(port, 'rtu', clock);
 }
 
 /** The request in progress. */
@@ -58,13 +66,13 @@ interface Exchange {
  * An open connection to one or more devices, which processes one request at a time.
  *
  * A late response is never mistaken for the response to a later request: Modbus TCP numbers its requests, and a TCP
- * connection with serial frames is closed after a request without a response. A serial port stays open, because opening
+ * connection whose responses have no number is closed after a request without a response. A serial port stays open, because opening
  * it resets some adapters; `ModbusLine` pauses the device instead. A TCP connection is also closed after an invalid
  * response, and reset after a write without a response, so that the operating system does not retransmit the write.
  */
 export class ModbusConnection {
   readonly #stream: Socket | SerialPort;
-  readonly #isSerial: boolean;
+  readonly #framing: 'tcp' | 'rtu' | 'unnumbered';
   readonly #clock: Clock;
   #exchange: Exchange | undefined;
   /** Bytes received since the latest request. */
@@ -75,10 +83,10 @@ export class ModbusConnection {
   /** Whether a device has responded. */
   hasResponded = false;
 
-  /** `isSerial`: whether frames are those of a serial line. */
-  constructor(stream: Socket | SerialPort, isSerial: boolean, clock: Clock) {
+  /** `framing`: see `ModbusAddress`; `rtu` also for a serial port. */
+  constructor(stream: Socket | SerialPort, framing: 'tcp' | 'rtu' | 'unnumbered', clock: Clock) {
     this.#stream = stream;
-    this.#isSerial = isSerial;
+    this.#framing = framing;
     this.#clock = clock;
     stream.on('data', (bytes: Buffer) => this.#receive(bytes));
     // The event `close` follows an error.
@@ -104,13 +112,14 @@ export class ModbusConnection {
     this.#received = NOTHING;
     this.#exchange = { request, transaction, resolve, reject };
     const cancelTimeout = this.#clock.after(timeoutMs, () => {
-      if (this.#received.length > 0) this.#fail(invalidResponse(`no complete response within ${timeoutMs} ms`));
+      const { length } = this.#received;
+      if (length > 0) this.#fail(incompleteResponse(this.#received, timeoutMs, this.#numberOf(transaction)));
       else this.#fail(new ModbusError(`no response within ${timeoutMs} ms`, 'silent'));
     });
     const onAbort = () => void this.close();
     const endsOnAbort = request.isWrite && this.#stream instanceof Socket;
     if (endsOnAbort) signal.addEventListener('abort', onAbort, { once: true });
-    const frame = this.#isSerial ? serialFrame(request) : tcpFrame(request, transaction);
+    const frame = this.#framing === 'rtu' ? serialFrame(request) : tcpFrame(request, transaction);
     this.#stream.write(frame);
     try {
       return await response;
@@ -132,7 +141,10 @@ export class ModbusConnection {
     const received = this.#received.length === 0 ? bytes : Buffer.concat([this.#received, bytes]);
     this.#received = received;
     try {
-      const data = this.#isSerial ? serialResponse(received, request) : tcpResponse(received, request, transaction);
+      const data =
+        this.#framing === 'rtu'
+          ? serialResponse(received, request)
+          : tcpResponse(received, request, this.#numberOf(transaction));
       if (data === undefined && received.length <= MAX_RECEIVED_BYTES) return;
       if (data === undefined) throw invalidResponse('too long');
       this.#recordResponse();
@@ -146,12 +158,18 @@ export class ModbusConnection {
   #fail(error: ModbusError): void {
     if (error.exception === undefined) {
       const isDead = ++this.#unanswered >= MAX_UNANSWERED;
-      const isUsable = error.failure === 'silent' && !this.#isSerial && !this.#exchange?.request.isWrite && !isDead;
+      const isUsable =
+        error.failure === 'silent' && this.#framing === 'tcp' && !this.#exchange?.request.isWrite && !isDead;
       if (this.#stream instanceof Socket && !isUsable) this.#closing ??= this.#closeStream();
     } else {
       this.#recordResponse();
     }
     this.#exchange?.reject(error);
+  }
+
+  /** Returns the transaction number that the response must contain. */
+  #numberOf(transaction: number): number | undefined {
+    return this.#framing === 'tcp' ? transaction : undefined;
   }
 
   #recordResponse(): void {

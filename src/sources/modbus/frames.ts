@@ -3,7 +3,7 @@
  * transaction number and a length; serial frames add a checksum.
  */
 import type { ModbusSpec } from './line-spec.ts';
-import { exceptionOf, invalidResponse } from './modbus-error.ts';
+import { exceptionOf, invalidResponse, type ModbusError } from './modbus-error.ts';
 import { isBits, type ModbusTable, type Span, type Written } from './register.ts';
 
 export interface ModbusRequest {
@@ -19,6 +19,9 @@ export const MAX_FRAME_BYTES = 260;
 const TCP_HEADER_BYTES = 6;
 /** Unit number and checksum of a serial frame. */
 const SERIAL_OVERHEAD = 3;
+const OTHER_TRANSACTION =
+  'If the device never returns the transaction number of a request, set `framing: unnumbered`. A slow device requires ' +
+  'a longer `timeout`.';
 const OTHER_UNIT = 'If the device always responds with another unit number, set `any_unit: true`.';
 const EXCEPTION_PDU_BYTES = 2;
 const EXCEPTION_FLAG = 0x80;
@@ -66,9 +69,9 @@ export function serialFrame({ device: { unit }, pdu }: ModbusRequest): Buffer {
 
 /**
  * Returns the data of the response if the bytes received since the request contain it. Ignores responses to other
- * requests. Throws a `ModbusError`.
+ * requests, unless `transaction` is undefined. Throws a `ModbusError`.
  */
-export function tcpResponse(received: Buffer, request: ModbusRequest, transaction: number): Buffer | undefined {
+export function tcpResponse(received: Buffer, request: ModbusRequest, transaction?: number): Buffer | undefined {
   const { device } = request;
   for (let start = 0; start + TCP_HEADER_BYTES < received.length; ) {
     const frame = received.subarray(start);
@@ -78,7 +81,7 @@ export function tcpResponse(received: Buffer, request: ModbusRequest, transactio
       throw invalidResponse('not a Modbus TCP frame', 'If the host forwards serial frames, set `framing: rtu`.');
     }
     if (end > frame.length) return undefined;
-    if (frame.readUInt16BE(0) === transaction) {
+    if (transaction === undefined || frame.readUInt16BE(0) === transaction) {
       const unit = frame[TCP_HEADER_BYTES];
       if (unit !== device.unit && !device.isAnyUnit) {
         throw invalidResponse(`unit ${unit} instead of ${device.unit}`, OTHER_UNIT);
@@ -88,6 +91,14 @@ export function tcpResponse(received: Buffer, request: ModbusRequest, transactio
     start += end;
   }
   return undefined;
+}
+
+/** Returns the problem if only a part of the response, or a response with another transaction number, has arrived. */
+export function incompleteResponse(received: Buffer, timeoutMs: number, transaction: number | undefined): ModbusError {
+  const isOther =
+    transaction !== undefined && received.length > TCP_HEADER_BYTES && received.readUInt16BE(0) !== transaction;
+  if (!isOther) return invalidResponse(`no complete response within ${timeoutMs} ms`);
+  return invalidResponse(`transaction ${received.readUInt16BE(0)} instead of ${transaction}`, OTHER_TRANSACTION);
 }
 
 /** Like `tcpResponse`. Skips line noise and frames of other units before the response. */

@@ -1,6 +1,9 @@
-/** Device address: a host and port, or a serial port. `framing: rtu`: the host forwards serial frames unchanged. */
+/**
+ * Device address: a host and port, or a serial port. `framing: rtu`: the host forwards serial frames unchanged;
+ * `unnumbered`: its responses do not contain the transaction number of the request.
+ */
 export type ModbusAddress =
-  | { transport: 'tcp'; host: string; port: number; framing?: 'rtu' }
+  | { transport: 'tcp'; host: string; port: number; framing?: 'rtu' | 'unnumbered' }
   | { transport: 'rtu'; path: string; baud: number; parity: 'none' | 'even' | 'odd'; stopBits: 1 | 2 };
 
 /**

@@ -192,7 +192,7 @@ export class ModbusLine {
     const isLine = error.failure === 'closed';
     const key = isLine ? 'line' : unit;
     const backoff = isLine ? RECONNECT[this.#address.transport] : UNRESPONSIVE;
-    const isSerial = this.#address.transport === 'rtu' || this.#address.framing === 'rtu';
+    const isSerial = this.#address.transport === 'rtu' || this.#address.framing !== undefined;
     // On a serial line, a late response could be mistaken for the response to the next request within the timeout.
     const floorMs = isLine ? MIN_REST_MS : Math.max(MIN_REST_MS, timeoutMs);
     const clock = this.#clock;

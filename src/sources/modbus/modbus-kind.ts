@@ -106,9 +106,10 @@ export const MODBUS: SourceKind<ModbusSpec, ModbusValue> = {
       description: 'Modbus TCP: whether responses with another unit number are accepted.',
     },
     framing: {
-      enum: ['tcp', 'rtu'],
+      enum: ['tcp', 'rtu', 'unnumbered'],
       default: 'tcp',
-      description: 'Modbus TCP: rtu if the host forwards serial frames unchanged.',
+      description:
+        'Modbus TCP: rtu if the host forwards serial frames unchanged; unnumbered if its responses do not contain the transaction number of the request.',
     },
     max_registers: {
       type: 'integer',
@@ -252,7 +253,8 @@ function hostAndPort(text: string, raw: Members): ModbusAddress | string {
   if (!/^\/?$/.test(url.pathname + url.search + url.hash)) return 'has unexpected text after the port';
   if (url.port === '0') return 'must not have port 0';
   const [host, port] = [url.hostname.replace(/^\[(.*)\]$/, '$1'), Number(url.port || 502)];
-  return { transport: 'tcp', host, port, ...(raw.framing === 'rtu' ? { framing: 'rtu' } : {}) };
+  const { framing } = raw as { framing?: 'tcp' | 'rtu' | 'unnumbered' };
+  return { transport: 'tcp', host, port, ...(framing === undefined || framing === 'tcp' ? {} : { framing }) };
 }
 
 type RegisterMembers = { bit?: number | string; length?: number; byte_order?: string };

@@ -196,10 +196,6 @@ export class HttpPush {
     memory.set(BYTES_OF_REQUEST + draft.accepted * BYTES_OF_VALUE);
     const accepted = await intake.submit(draft, isInflux ? 'influx' : 'http');
     if (accepted > 0) this.#trouble.recovered('ingest.store_refused', {}, 'pushed values are accepted again');
-    if (accepted > 0 && draft.zoneProblem !== undefined) {
-      const fields = { event: 'source.zone_missing', source: 'http', error: draft.zoneProblem };
-      this.#trouble.report(fields, 'timestamp without a UTC offset is probably local time');
-    }
     const { count: refused, listed: problems } = draft.problems;
     if (refused > 0 && accepted > 0) {
       const fields = { accepted, refused, first: problems[0]?.problem };

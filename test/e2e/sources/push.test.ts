@@ -206,6 +206,21 @@ describe('push', () => {
     expect(reported()).toEqual([expect.stringMatching(/^influx: asset 882 a at .*precision=ms or finer/)]);
   });
 
+  it('stores and reports timestamps that are an hour ahead, and those without a UTC offset', async () => {
+    const timestamp = Date.now() + 3_600_000;
+    const local = new Date(timestamp).toISOString().slice(0, 19);
+    for (const time of [timestamp, local]) {
+      expect((await agent.push([{ tag: 'T', key: 'b', value: 1, timestamp: time }])).status).toBe(204);
+    }
+    await agent.until(() => agent.logged('source.zone_missing').length > 0, 'both are reported');
+    expect(agent.logged('source.zone_missing')).toMatchObject([
+      { source: 'http', error: expect.stringMatching(/^timestamp ".*" has no UTC offset .*: add the offset/) },
+    ]);
+    expect(agent.logged('source.time_ahead')).toMatchObject([
+      { source: 'http', error: expect.stringMatching(/^asset 882 b: timestamp .* is 1 h ahead of the arrival time/) },
+    ]);
+  });
+
   it('keeps timestamps in every notation and precision, and separates the arrival times of one request', async () => {
     const at = START_MS + 300_000;
     const iso = new Date(at).toISOString();

@@ -320,6 +320,15 @@ describe('two MQTT clients with one client ID', () => {
       { event: 'broker.away', code: 'broker.name_taken', hint: expect.stringContaining('tagferry identity new') },
     ]);
   });
+
+  it('report the client ID if the broker gives no reason, as with MQTT 3.1.1', async () => {
+    const [one, other] = [brokerOf({ version: 3 }), brokerOf({ version: 3 })];
+    one.start();
+    await vi.waitUntil(() => one.state().connected, { timeout: 20_000 });
+    other.start();
+    await vi.waitUntil(() => one.state().failures > 0, { timeout: 20_000 });
+    expect(lines).toMatchObject([{ event: 'broker.away', hint: expect.stringContaining('client ID gw') }]);
+  });
 });
 
 describe('MQTT log', () => {

@@ -85,6 +85,35 @@ describe('host source', () => {
     expect(warnings).toEqual([]);
   });
 
+  it('counts the bytes of each interface separately, because one may be recreated or removed', async () => {
+    const devices = (counts: Record<string, number>) => ({
+      'proc/net/dev':
+        NET_HEAD +
+        Object.entries(counts)
+          .map(([name, bytes]) => `${name}: ${bytes} 0 0 0 0 0 0 0 0\n`)
+          .join(''),
+    });
+    const { root, write } = machine(devices({ eth0: 1_000, wwan0: 9_000, veth1: 500 }));
+    const { values } = readerOf(['network_rx'], root);
+    await values();
+    write(devices({ eth0: 21_000, wwan0: 100, veth2: 7_000 }));
+    expect(await values()).toEqual({ network_rx: 10_000 });
+    write(devices({ eth0: 23_000, wwan0: 2_100, veth2: 7_000 }));
+    expect(await values()).toEqual({ network_rx: 2_000 });
+  });
+
+  it('ignores thermal zones without a plausible temperature', async () => {
+    const zones = { cpu: 45_500, nct6793: 3_892_314_000, acpitz: -274_000 };
+    const files = Object.entries(zones).map(([type, milli], at) => ({
+      [`sys/class/thermal/thermal_zone${at}/type`]: `${type}\n`,
+      [`sys/class/thermal/thermal_zone${at}/temp`]: `${milli}\n`,
+    }));
+    const { root } = machine(Object.assign({}, ...files));
+    const { values, warnings } = readerOf(['temperature', 'temperature:nct6793'], root);
+    expect(await values()).toEqual({ temperature: 45.5 });
+    expect(warnings).toMatchObject([{ event: 'host.unreadable', reading: 'temperature:nct6793' }]);
+  });
+
   it('logs unreadable files once per repeat interval and reads the other files', async () => {
     const zone = 'sys/class/thermal/thermal_zone0';
     const { root, write } = machine({ [`${zone}/type`]: 'cpu\n', [`${zone}/temp`]: '45500\n' });

@@ -66,22 +66,6 @@ describe('POST /v1/values', () => {
     expect(listener.bench.sink.stored).toMatchObject([{ timeMs, stampedHere: true }]);
   });
 
-  it('warns about local times without a UTC offset', async () => {
-    const lines: string[] = [];
-    await listener.stop();
-    await listener.listen({}, { log: pino({ level: 'warn' }, { write: (line: string) => lines.push(line) }) });
-    const hour = 3_600_000;
-    for (const aheadMs of [0, hour, 5 * hour]) {
-      const timestamp = new Date(listener.bench.clock.wallMs() + aheadMs).toISOString().slice(0, 19);
-      await listener.values([{ tag: 'GW-01', key: 'load', value: 1, timestamp }]);
-    }
-    expect(listener.stored).toEqual([1, 1, 1]);
-    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
-      { event: 'source.zone_missing', source: 'http', error: expect.stringContaining('is 1 h ahead of the arrival') },
-      { event: 'source.zone_missing', source: 'http', error: expect.stringContaining('add the offset') },
-    ]);
-  });
-
   it('accepts NDJSON under each supported content type, with empty lines, CRLF and a missing final line feed', async () => {
     const lines = `${JSON.stringify(ONE)}\r\n\n${JSON.stringify({ ...ONE, value: 13 })}`;
     for (const type of ['application/x-ndjson', 'application/ndjson; charset=UTF-8', 'application/jsonl']) {

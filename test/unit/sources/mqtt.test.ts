@@ -39,6 +39,15 @@ describe('MQTT message', () => {
   });
 
   it.each([
+    ['{"t":nan,"p":1013}', '"nan", is not a number'],
+    ['{"t": -Infinity , "p":1013}', '"-Infinity", is not a number'],
+    ['{"p":1013,"list":[inf,NaN,NaN],"t":NaN}', '"NaN", is not a number'],
+  ])('contains numbers beside one that JSON does not allow: %s', (text, problem) => {
+    expect(read(text, { at: '/p' })).toMatchObject({ raw: 1013, problem: undefined });
+    expect(read(text, { at: '/t' }).problem).toContain(problem);
+  });
+
+  it.each([
     ['"2026-11-21T00:00:00.123Z"', undefined, 1_795_219_200_123],
     ['"2026-11-21T01:00:00.123+01:00"', undefined, 1_795_219_200_123],
     ['"2026-11-21T00:00:00.123"', undefined, 1_795_219_200_123],
@@ -60,15 +69,15 @@ describe('MQTT message', () => {
   it('has a status only if the platform supports it', () => {
     const of = (status: string) => read(`{"v":1,"q":${status}}`, { at: '/v', status: '/q' });
     const statuses = {
-      '"good"': 'good',
-      '"Bad"': 'bad',
-      '"uncertain"': 'uncertain',
-      '"GoodClamped"': 'good',
-      '"BadCommFailure"': 'bad',
-      '" Bad, device failure"': 'bad',
-      '"Uncertain [Sensor]"': 'uncertain',
+      good: ['"good"', 'true', '192', '"192"', '"GoodClamped"'],
+      uncertain: ['"uncertain"', '64', '1073741824'],
+      bad: ['"Bad"', 'false', '24', '"Bad [Not Connected]"', '2147483648'],
     };
-    for (const [status, quality] of Object.entries(statuses)) expect(of(status)).toMatchObject({ raw: 1, quality });
-    for (const status of ['"stale"', '192', 'null']) expect(of(status)).toMatchObject({ raw: 1, quality: undefined });
+    for (const [quality, texts] of Object.entries(statuses)) {
+      for (const status of texts) expect(of(status)).toMatchObject({ raw: 1, quality });
+    }
+    // 0 means bad in OPC Classic and good in OPC UA, 1 is bad or good.
+    for (const status of ['"stale"', '0', '1', 'null'])
+      expect(of(status)).toMatchObject({ raw: 1, quality: undefined });
   });
 });

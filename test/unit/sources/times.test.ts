@@ -87,6 +87,39 @@ describe('implausible timestamp of a value', () => {
   });
 });
 
+describe('plausible timestamp of a value that was read live', () => {
+  const HOUR_MS = 3_600_000;
+
+  it('is stored and reported if it is ahead of the gateway and the platform', async () => {
+    const { clock, platform, read, stored, report } = sourceWith();
+    const nowMs = clock.wallMs();
+    platform.nowMs = () => nowMs;
+    const times = [nowMs - HOUR_MS, nowMs + 60_000, nowMs + HOUR_MS];
+    for (const timeMs of times) await read(timeMs, { msOfUnit: 1_000 });
+    await read(nowMs + 2 * HOUR_MS, { arrival: 'unknown' });
+    expect(stored()).toEqual([...times, nowMs + 2 * HOUR_MS]);
+    expect(report().warnings).toMatchObject([
+      {
+        event: 'source.time_ahead',
+        count: 1,
+        problem: expect.stringMatching(/^T v: timestamp .* is 1 h ahead of the arrival time: .*time_from: arrival/),
+      },
+    ]);
+  });
+
+  it('is not reported as ahead if the gateway clock is behind, or if the missing zone has been reported', async () => {
+    const { clock, gate, platform, read, report } = sourceWith();
+    const nowMs = clock.wallMs();
+    platform.nowMs = () => nowMs;
+    clock.jumpWall(-HOUR_MS);
+    await read(nowMs);
+    clock.jumpWall(HOUR_MS);
+    gate.reportMissingZone('no UTC offset');
+    await read(nowMs + HOUR_MS);
+    expect(report().warnings).toMatchObject([{ event: 'source.zone_missing' }]);
+  });
+});
+
 describe('duplicate timestamps of a series', () => {
   it('are stored and reported once per source, unless the values are equal', async () => {
     const { clock, gate, point, other, report } = sourceWith();

@@ -54,6 +54,21 @@ describe('time zone of CSV times', () => {
     }
   });
 
+  it.each(['settle: 50ms', 'tail: true'])(
+    'is reported as wrong if a time does not exist in it (%s)',
+    async (members) => {
+      const bench = new CsvBench(`${members}, zone: Europe/Berlin, time_column: time`, ONE);
+      bench.write('a.csv', 'time,n\n2026-03-29 01:30:00,1\n2026-03-29 02:30:00,2\n2026-03-29 02:45:00,3\n');
+      await bench.open();
+      await bench.until(() => bench.values().length === 3);
+      await bench.clock.advance(1_000);
+      expect(bench.logged('source.zone_wrong').map(({ error }) => error)).toEqual([
+        'timestamp "2026-03-29 02:45:00" does not exist in Europe/Berlin: if the sender does not change to daylight ' +
+          'saving time, set zone: "+01:00"',
+      ]);
+    },
+  );
+
   it('is not reported as missing if the rows may be UTC', async () => {
     const hourMs = 60 * MINUTE;
     expect(await problemsOf(-5_000)).toEqual([]);

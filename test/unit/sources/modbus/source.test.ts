@@ -443,6 +443,17 @@ describe('Modbus device that stops responding', () => {
     expect(new Set(device.requests.map(({ connection }) => connection))).toEqual(new Set([1]));
     expect(plant.events()).toEqual(['modbus.silent', 'modbus.silent_over']);
   });
+
+  it('is not logged, but counted, if it loses every third request', async () => {
+    let requests = 0;
+    device.respond = (request) => (++requests % 3 === 0 ? undefined : device.read(request));
+    const source = await open(holding([10]), `, timeout: ${TIMEOUT_MS}ms`);
+    source.running.start();
+    while (requests < 100) await plant.clock.advance(1_000);
+    expect(read(source.readings as never).length).toBeGreaterThan(50);
+    expect(plant.events()).toEqual([]);
+    expect(source.status.errors).toBeGreaterThan(30);
+  });
 });
 
 const FRAMES = {
@@ -487,6 +498,32 @@ describe('Modbus device that sends invalid responses', () => {
     const tolerant = await open(holding([10]), ', any_unit: true');
     expect(await plant.start(tolerant)).toEqual({ v10: 10 });
     expect(tolerant.status).toMatchObject({ connected: true, errors: 0 });
+  });
+
+  it('is reported with both transaction numbers, and is read with `framing: unnumbered`', async () => {
+    const unnumbered: ScriptedDevice['respond'] = (request) => ({
+      frame: device.frameOf({ ...request, transaction: 0 }, device.read(request)),
+    });
+    device.respond = unnumbered;
+    const source = await open(holding([10]));
+    source.running.start();
+    while (source.status.problem === undefined) await plant.clock.advance(TIMEOUT_MS / 3);
+    expect(source.status.problem).toMatch(/^invalid response \(transaction 0 instead of \d\)$/);
+    expect(source.status.hint).toContain('`framing: unnumbered`');
+    await source.running.stop();
+    // A late response could not be distinguished from the next one.
+    const opened = device.opened;
+    let isLost = true;
+    device.respond = (request) => {
+      const response = isLost ? undefined : unnumbered(request);
+      isLost = false;
+      return response;
+    };
+    const tolerant = await open(holding([10, 150]), ', framing: unnumbered');
+    tolerant.running.start();
+    while (!tolerant.readings.includes(150)) await plant.clock.advance(TIMEOUT_MS / 3);
+    expect(read(tolerant.readings as never)).toEqual([10, 150]);
+    expect(device.opened - opened).toBe(2);
   });
 
   it('is retried at increasing intervals of up to one minute, and is reported as restored', async () => {
