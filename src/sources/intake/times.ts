@@ -18,7 +18,7 @@ import { isValidTime } from './text-parsers.ts';
 /** Default of EARLIEST_TIME. */
 const EARLIEST_MS = Date.UTC(2000, 0, 1);
 const DAY_MS = 86_400_000;
-/** Time by which a clock that shows local time is at least ahead of UTC, minus a delay. */
+/** Minimum time by which a clock that is set to local time is ahead: 15 minutes, minus a delay. */
 const AHEAD_MS = 840_000;
 /** Latest time that `Date` can format. */
 const LATEST_DATE_MS = 8.64e15;

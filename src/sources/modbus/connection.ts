@@ -66,9 +66,10 @@ interface Exchange {
  * An open connection to one or more devices, which processes one request at a time.
  *
  * A late response is never mistaken for the response to a later request: Modbus TCP numbers its requests, and a TCP
- * connection whose responses have no number is closed after a request without a response. A serial port stays open, because opening
- * it resets some adapters; `ModbusLine` pauses the device instead. A TCP connection is also closed after an invalid
- * response, and reset after a write without a response, so that the operating system does not retransmit the write.
+ * connection whose responses have no number is closed after a request without a response. A serial port stays open,
+ * because opening it resets some adapters; `ModbusLine` pauses the device instead. A TCP connection is also closed after
+ * an invalid response, and reset after a write without a response, so that the operating system does not retransmit the
+ * write.
  */
 export class ModbusConnection {
   readonly #stream: Socket | SerialPort;

@@ -17,9 +17,9 @@ const FILTERS = 'filters';
 const RETAINED_SKIPPED = 'skipped a retained message without a timestamp; to accept it, set retained: take';
 
 /**
- * Values from an MQTT broker. A message is acknowledged when its values are on disk. A retained message without a time
- * of its own is skipped unless `retained: take` is set, because its value may be years old. So is one whose time is ignored
- * (`time_from: arrival`).
+ * Values from an MQTT broker. A message is acknowledged when its values are on disk. A retained message whose timestamp
+ * is missing, or ignored because of `time_from: arrival`, is skipped unless `retained: take` is set, because its value
+ * may be years old.
  *
  * After a crash, the broker redelivers unacknowledged messages, whose values are stored again. A shutdown does not
  * change the session. A reload replaces the source: until the next one has subscribed, messages are rejected, and the

@@ -174,9 +174,9 @@ function integerOf(value: number | bigint, type: number): number {
   const bits = SIGNED_BITS[type];
   const isSigned = bits !== undefined || type === INT64;
   const number = Number(typeof value === 'bigint' && isSigned ? BigInt.asIntN(64, value) : value);
-  if (bits === undefined) return number;
-  const width = [bits, 32].find((size) => number >= 2 ** (size - 1) && number < 2 ** size);
-  return width === undefined ? number : number - 2 ** width;
+  if (bits === undefined || number < 2 ** (bits - 1) || number >= 2 ** 32) return number;
+  if (number >= 2 ** 31) return number - 2 ** 32;
+  return number < 2 ** bits ? number - 2 ** bits : number;
 }
 
 /** Returns whether a number exceeds its data type. Any 64-bit integer fits, rounded to the nearest double. */
