@@ -31,6 +31,8 @@ export interface SubscribeOptions {
    * messages of these topics on each connection and for each new subscriber.
    */
   stateTopics?: readonly string[];
+  /** Whether retained messages are used. They are then requested once, even if the session contains the filters. */
+  wantsRetained?: boolean;
   /** Called when the broker is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
   /** Called when the broker accepts or rejects a filter. */
@@ -44,6 +46,11 @@ interface Subscriber extends SubscribeOptions {
   /** Filters by the name in the SUBSCRIBE packet, which begins with `$share/` for a shared subscription. */
   filters: ReadonlyMap<string, string>;
   states: ReadonlySet<string>;
+}
+
+interface Wanted extends Subscription {
+  /** Whether the topic is one of the `stateTopics`. */
+  isState: boolean;
 }
 
 const PRESENCE_MS = 500;
@@ -69,6 +76,8 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   readonly #subscribers = new Set<Subscriber>();
   /** Filters that were requested on the current connection, with their QoS. */
   readonly #requested = new Map<string, 0 | 1 | 2>();
+  /** Filters whose retained messages were requested by a subscriber that uses them. */
+  readonly #retainedReceived = new Set<string>();
   /** Filters in the broker session. Filters without a subscriber are removed from the session. */
   readonly #granted = new Set<string>();
   #onGranted: ((filters: ReadonlySet<string>) => void) | undefined;
@@ -120,7 +129,7 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
    * turn are combined.
    */
   subscribe(filters: readonly string[], handler: MessageHandler, options: SubscribeOptions = {}): () => void {
-    const { share, stateTopics = [] } = options;
+    const { share, stateTopics = [], wantsRetained = false } = options;
     const named = filters.map(
       (filter) => [share === undefined ? filter : `$share/${share}/${filter}`, filter] as const,
     );
@@ -131,8 +140,10 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
       states: new Set(stateTopics),
     };
     for (const name of subscriber.filters.keys()) {
+      if (!wantsRetained) this.#retainedReceived.delete(name);
+      const isMissingRetained = subscriber.states.has(name) || (wantsRetained && !this.#retainedReceived.has(name));
       // Request rejected filters again.
-      if (subscriber.states.has(name) || !this.#granted.has(name)) this.#requested.delete(name);
+      if (isMissingRetained || !this.#granted.has(name)) this.#requested.delete(name);
       this.#forbidden.delete(name);
     }
     this.#subscribers.add(subscriber);
@@ -312,14 +323,16 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
   async #updateSession(): Promise<void> {
     const { connection } = this;
     if (connection === undefined || this.stopping.signal.aborted) return;
-    const wanted = new Map<string, Subscription>();
-    for (const { filters, states, qos = 1 } of this.#subscribers) {
+    const wanted = new Map<string, Wanted>();
+    for (const { filters, states, qos = 1, wantsRetained = false } of this.#subscribers) {
       for (const topic of filters.keys()) {
+        const isMissingRetained = wantsRetained && !this.#retainedReceived.has(topic);
         const other = wanted.get(topic);
         wanted.set(topic, {
           topic,
           qos: Math.max(qos, other?.qos ?? 0) as 0 | 1 | 2,
-          resendsRetained: states.has(topic) || other?.resendsRetained === true,
+          isState: states.has(topic) || other?.isState === true,
+          resendsRetained: states.has(topic) || isMissingRetained || other?.resendsRetained === true,
         });
       }
     }
@@ -332,12 +345,12 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
     // Availability precedes the retained values of a device.
     await this.#requestEach(
       connection,
-      suspects.filter(({ resendsRetained }) => resendsRetained),
+      suspects.filter(({ isState }) => isState),
     );
     if (!this.#isSettlingSoon) await this.#requestTogether(connection, others);
     await this.#requestEach(
       connection,
-      suspects.filter(({ resendsRetained }) => !resendsRetained),
+      suspects.filter(({ isState }) => !isState),
     );
     for (const filter of removed) {
       await connection.unsubscribe(filter);
@@ -392,8 +405,9 @@ export class Broker extends BrokerClient<Connection, BrokerSpec> {
 
   async #request(connection: Connection, subscriptions: readonly Subscription[]): Promise<void> {
     const accepted = await connection.subscribe(subscriptions);
-    for (const [at, { topic, qos }] of subscriptions.entries()) {
+    for (const [at, { topic, qos, resendsRetained }] of subscriptions.entries()) {
       this.#requested.set(topic, qos);
+      if (resendsRetained) this.#retainedReceived.add(topic);
       this.#unanswered.delete(topic);
       if (accepted[at]) this.#granted.add(topic);
       else this.#granted.delete(topic);

@@ -50,6 +50,7 @@ export class MqttSource implements RunningSource {
       // Each agent in a group has its own latest values, so availability topics are not shared. They precede the value
       // topics, so that retained values of an unavailable device are never stored as good.
       stateTopics: this.#reader.availabilityTopics,
+      wantsRetained: source.spec.retained === 'take',
       share: isTest ? undefined : source.spec.share,
       stalled: () => gate.commitSoon(),
       isFull: () => this.#isStopped || gate.isFull,

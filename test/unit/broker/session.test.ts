@@ -124,6 +124,26 @@ describe('broker session', () => {
     expect([server.filters, server.connections]).toEqual([['a', 'b'], 2]);
   });
 
+  it('receives a retained message again when a subscriber uses retained messages for the first time', async () => {
+    server.publish('a', 'retained', { qos: 1, retain: true });
+    const one = brokerOf();
+    const got: string[] = [];
+    const take = (wantsRetained: boolean) =>
+      one.subscribe(['a'], async ({ payload }) => void got.push(String(payload)), { wantsRetained });
+    let leave = take(false);
+    one.start();
+    await vi.waitUntil(() => got.length === 1);
+    for (const expected of [2, 3]) {
+      const leaveBefore = leave;
+      leave = take(true);
+      leaveBefore();
+      server.publish('a', 'new');
+      await vi.waitUntil(() => got.length > expected);
+    }
+    expect(got.sort()).toEqual(['new', 'new', 'retained', 'retained']);
+    expect(server.asked).toEqual(['+a', '+a']);
+  });
+
   it('receives a retained message once per subscription, even after a reconnect', async () => {
     server.publish('a', 'retained', { qos: 1, retain: true });
     const one = brokerOf();
