@@ -174,7 +174,10 @@ export class TagSources {
   #get(name: string): Source {
     const source = this.#tags.sources.get(name);
     if (source) return source;
-    throw new UsageError(`unknown source "${name}"`, 'Run `tagferry sources ls` to list the sources.');
+    throw new UsageError(
+      `unknown source "${name}"`,
+      'Run `tagferry sources ls` to list the sources, or `tagferry reload` if tags.yaml has changed.',
+    );
   }
 
   #kindOf({ kind }: Source): SourceKind {

@@ -10,7 +10,7 @@ import { NodeRejection } from './values.ts';
 const MAX_LENGTH = 300;
 const REACHABLE = 'Check address, port and firewall, and that the server is running.';
 const LIMITS = 'Close sessions of other clients on the server, or raise its limit.';
-const LISTED = 'Run `tagferry sources trust` to list the user types and security policies of the server.';
+const LISTED = 'Run `tagferry sources trust SOURCE` to list the user types and security policies of the server.';
 
 /**
  * Problems with a connection or session. The first pattern that matches the error text applies. `AT` is replaced with
@@ -45,7 +45,7 @@ const PROBLEMS: readonly (readonly [pattern: RegExp, problem: string, hint?: str
   [
     /BadSecurityChecksFailed|BadCertificateUntrusted|BadCertificateUriInvalid|BadCertificateUseNotAllowed/,
     "the server does not trust this gateway's certificate",
-    'Ask the server administrator to trust the certificate that `tagferry sources trust` shows.',
+    'Ask the server administrator to trust the certificate that `tagferry sources trust SOURCE` shows.',
   ],
   [
     /BadCertificateTimeInvalid/,
@@ -77,7 +77,10 @@ export function problemOf(error: unknown, endpoint: Partial<Endpoint>): Problem 
     const endsMs = pemEndsMs(error.certificate);
     const until = endsMs === undefined ? '' : `, valid until ${new Date(endsMs).toISOString().slice(0, 10)}`;
     const problem = `server certificate is not trusted (SHA-1 ${thumbprint}${until})`;
-    return { problem, hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust`.' };
+    return {
+      problem,
+      hint: 'Compare the thumbprint with the one on the server, then run `tagferry sources trust SOURCE`.',
+    };
   }
   if (error instanceof NodeRejection) return { problem: error.message };
   const text = withoutPassword(messageOf(error), endpoint).replaceAll(/\s+/g, ' ').trim();

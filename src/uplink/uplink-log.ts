@@ -49,7 +49,8 @@ const FAILURES = {
   plan: { event: 'uplink.plan_failed', message: 'failed to select the next post' },
 };
 export const QUARANTINE_HINT =
-  'Run `tagferry buffer quarantine`, correct the unit, key or asset in tags.yaml, then run `tagferry buffer requeue`.';
+  'Run `tagferry buffer quarantine`, and correct tags.yaml for new values. Quarantined values keep their unit and key: ' +
+  'run `tagferry buffer requeue` when the platform accepts these.';
 
 export class UplinkLog {
   readonly hooks: UplinkHooks;

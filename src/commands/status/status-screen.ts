@@ -315,5 +315,5 @@ export function rejectionAdvice(code: string): string {
 
 /** Returns advice for a series whose values the platform rejects. */
 export function seriesAdvice(series: ShownSeries): string {
-  return `Correct tags.yaml, reload, run \`tagferry buffer requeue ${selectionText(series)}\`.`;
+  return `After a correction, run \`tagferry buffer requeue ${selectionText(series)}\`.`;
 }

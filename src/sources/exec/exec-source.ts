@@ -54,6 +54,8 @@ const NANOSECONDS = {
   maxLineLength: MAX_LINE_BYTES,
 };
 const FEED = 10;
+const NOT_JSON = 'is not JSON';
+const LINES = '; for line protocol, set format: lines';
 
 /** Libraries that `stdbuf -oL` preloads to make programs line-buffered. */
 const LINE_BUFFERS = ['/usr/libexec/coreutils/libstdbuf.so', '/usr/lib/coreutils/libstdbuf.so'];
@@ -234,7 +236,8 @@ export class ExecSource implements RunningSource {
     gate.record(readings);
     gate.writeColumns(columns).catch(() => {});
     const { count, listed } = draft.problems;
-    if (count > 0) this.#reject(count, listed[0]!.problem, listed[0]!.field);
+    const [first] = listed;
+    if (first) this.#reject(count, `${first.problem}${first.problem.endsWith(NOT_JSON) ? LINES : ''}`, first.field);
     else if (draft.count > 0) {
       const message = 'all values from a program are valid again';
       this.#trouble.recovered('exec.refused', { source: source.name }, message, '', USABLE_MS);
@@ -273,7 +276,7 @@ export class ExecSource implements RunningSource {
       return;
     }
     status.errors++;
-    status.disconnect(how);
+    status.disconnect(how, 'Read the error output of the program (exec.said) with `tagferry logs`.');
     gate.record([...this.#points.values()].map((point) => ({ point, failure: undefined })));
     if (againInMs === undefined) {
       this.#trouble.report({ event: 'exec.failed', ...fields, error: how }, 'source program failed');

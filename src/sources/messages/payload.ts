@@ -160,7 +160,7 @@ class Payload {
     let own: { timeMs: number; msOfUnit?: number } | undefined;
     if (time !== undefined || timeProperty !== undefined) {
       own = this.#timeOf(point, sample);
-      if (own === undefined) failure ??= `no time at ${time ?? `the user property ${timeProperty}`}`;
+      if (own === undefined) failure ??= this.#problemOfTime(point, sample);
     }
     const { timeOf, isPast = false } = this.#times;
     const times = {
@@ -187,7 +187,7 @@ class Payload {
   ): { timeMs: number; msOfUnit?: number } | undefined {
     const { arrivalMs, isPast = false } = this.#times;
     const { time = '', timeProperty, timeUnit = 'ms', zone = this.#times.zone } = spec;
-    const found = timeProperty === undefined ? this.#at(time, sample) : this.#headers?.get(timeProperty);
+    const found = this.#timeAt(time, timeProperty, sample);
     const text = typeof found === 'string' ? found.trim() : '';
     if (typeof found === 'number' || /^-?\d+(\.\d+)?$/.test(text)) {
       const msOfUnit = MS_OF_UNIT[timeUnit];
@@ -201,6 +201,18 @@ class Payload {
       if (problem !== undefined) this.#zoneProblem = `${name}: ${problem}`;
     }
     return { timeMs };
+  }
+
+  #problemOfTime({ spec: { time = '', timeProperty } }: Point<MessageValue>, sample: Sample | undefined): string {
+    const where = timeProperty === undefined ? time : `the user property ${timeProperty}`;
+    const found = this.#timeAt(time, timeProperty, sample) ?? undefined;
+    if (found === undefined) return `no time at ${where}`;
+    const shown = typeof found === 'string' ? quote(found) : typeof found;
+    return `the time at ${where}, ${shown}, is neither an ISO 8601 timestamp nor a number`;
+  }
+
+  #timeAt(pointer: string, property: string | undefined, sample: Sample | undefined): unknown {
+    return property === undefined ? this.#at(pointer, sample) : this.#headers?.get(property);
   }
 
   #at(pointer: string, sample: Sample | undefined): unknown {

@@ -39,7 +39,7 @@ const HINTS: Readonly<Record<ModbusFailure, string>> = {
   exception: 'Check the register, its table and its type against the device manual.',
   silent:
     'Check the unit number, the wiring and the power. A slow device requires a longer `timeout`, and some gateways ' +
-    'require a `pause` between requests, or `settle` after connecting.',
+    'require a `pause` between requests, `settle` after connecting, or `framing: rtu`.',
   garbled:
     'Check the unit number, and that no two devices have the same one. On a serial line, also check baud, parity, ' +
     'stop bits and line termination.',

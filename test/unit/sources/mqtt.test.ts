@@ -62,8 +62,12 @@ describe('MQTT message', () => {
     expect(read(`{"v":1,"t":${time}}`, members)).toMatchObject({ raw: 1, timeMs });
   });
 
-  it.each(['"yesterday"', 'null', '{}'])('is rejected if its timestamp is invalid: %s', (time) => {
-    expect(read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' }).problem).toBe('no time at /t');
+  it.each([
+    ['null', 'no time at /t'],
+    ['"yesterday"', 'the time at /t, "yesterday", is neither an ISO 8601 timestamp nor a number'],
+    ['{}', 'the time at /t, object, is neither an ISO 8601 timestamp nor a number'],
+  ])('is rejected if its timestamp is invalid: %s', (time, problem) => {
+    expect(read(`{"v":1,"t":${time}}`, { at: '/v', time: '/t' }).problem).toBe(problem);
   });
 
   it('has a status only if the platform supports it', () => {

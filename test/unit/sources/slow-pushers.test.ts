@@ -118,7 +118,8 @@ describe('push request that waits for the disk', () => {
     const before = used();
     waiting.push(...Array.from({ length: 100 }, () => statusOf(body)));
     await until(() => sink.waiting === 101);
-    expect(used() - before).toBeLessThan(2 * MiB);
+    // Sockets of the clients in this process may still hold request bodies.
+    await until(() => used() - before < 2 * MiB);
     sink.commit();
     expect(new Set(await Promise.all(waiting))).toEqual(new Set([204]));
   });
