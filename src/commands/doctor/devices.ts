@@ -31,18 +31,21 @@ function linesOfSource(source: SourceReport): CheckLine[] {
   const { name, kind, values, missing, last_value_seconds_ago: last } = source;
   const check = SOURCE_KINDS.find((one) => one.kind === kind)?.publishes ? 'broker' : kind;
   const found = sourceFindings(source);
-  if (found.length === 0) {
+  const lines = found.map(({ severity, sentence, hint, command }) => {
+    const line = severity === 'error' ? failure : warning;
+    return line(check, `${name}: ${sentence}`, hint ?? `Run \`${command}\` to read each value.`);
+  });
+  const hasFailed = found.some(({ severity }) => severity === 'error');
+  // Overdue values are one of the findings.
+  if (found.length === 0 || (missing?.overdue === false && !hasFailed)) {
     const latest = last === null ? 'none received yet' : `latest received ${durationText(last)} ago`;
     const words =
       missing === null
         ? `${counted(values, 'configured value')}, ${latest}`
         : `${missingText(missing)}, for ${durationText(missing.since_seconds)}`;
-    return [ok(check, `${name}: ${words}`)];
+    lines.push(ok(check, `${name}: ${words}`));
   }
-  return found.map(({ severity, sentence, hint, command }) => {
-    const line = severity === 'error' ? failure : warning;
-    return line(check, `${name}: ${sentence}`, hint ?? `Run \`${command}\` to read each value.`);
-  });
+  return lines;
 }
 
 async function checkOne({ kind, name, spec }: Source): Promise<CheckLine | undefined> {

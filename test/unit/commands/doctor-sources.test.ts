@@ -16,4 +16,17 @@ describe('doctor line of a source', () => {
     await clock.advance(5_000);
     expect(await lines()).toMatchObject([{ message: expect.stringMatching(/^drop: .*, latest received 5 s ago$/) }]);
   });
+
+  it('is followed by the values that have not arrived yet, beside another problem', async () => {
+    const options = { name: 'plc', kind: 'modbus', points: [], isPolled: true, clock: new ManualClock() };
+    const status = new SourceStatus({ ...options, log: silentLogger() });
+    status.connect();
+    status.problem = 'exception 2';
+    const missing = { values: 1, first: [{ name: 'T a', problem: null }], since_seconds: 30, overdue: false };
+    const context = { agent: { sources: [{ ...status.report(0), missing }] } };
+    expect(await checkDevices(context as unknown as DoctorContext)).toMatchObject([
+      { message: 'plc: some values cannot be read: exception 2' },
+      { message: expect.stringMatching(/^plc: no value yet for T a, for 30 s$/) },
+    ]);
+  });
 });
