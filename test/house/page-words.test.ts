@@ -5,7 +5,7 @@ import { lastsSeconds } from '../../src/ops/rates.ts';
 import type { StatusReport } from '../../src/ops/status-report.ts';
 import { failuresOf } from '../../src/page/gateway/failure.ts';
 import { eventLinks, valueLinks } from '../../src/page/gateway/flow.ts';
-import { timeIn } from '../../src/page/gateway/gateway-time.ts';
+import { timeIn } from '../../src/page/gateway/gateway.ts';
 import { numberText, readingText } from '../../src/page/gateway/reading-text.ts';
 import { waitsOf } from '../../src/page/gateway/waits.ts';
 import { CALM_STATUS } from '../unit/doubles/calm-status.ts';

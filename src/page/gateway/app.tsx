@@ -1,18 +1,18 @@
-import { useEffect, useLayoutEffect, useReducer, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { durationText } from '../../base/amounts.ts';
+import type { Views } from '../../ops/live/views.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
-import { pageMs } from '../stream/live-link.ts';
 import { AssetsView } from './assets-view.tsx';
 import { DoctorView } from './doctor-view.tsx';
 import { EventsView } from './events-view.tsx';
 import { FlowPicture } from './flow-picture.tsx';
+import { type Gateway, gatewayOf } from './gateway.ts';
 import { HeldView } from './held-view.tsx';
 import { HistoryView } from './history-view.tsx';
-import type { KnownTag } from './known-tags.ts';
 import { LogView } from './log-view.tsx';
-import type { Model } from './model.ts';
 import { NowView } from './now-view.tsx';
-import { addressOf, placeOf, VIEWS, type View } from './place.ts';
+import { addressOf, type Place, placeOf, VIEWS, type View } from './place.ts';
+import { type Poll, pageMs, type Token, TokenContext, usePoll } from './poll.ts';
 import { TagView } from './tag-view.tsx';
 import { TagsView } from './tags-view.tsx';
 import { TokenForm } from './token-form.tsx';
@@ -28,29 +28,41 @@ const TITLES: Record<View, string> = {
   doctor: 'Doctor',
 };
 
-export function App({ model }: { model: Model }) {
-  useModel(model);
+/**
+ * The page. The token is stored only in this tab's memory; after a reload, the page asks for it again, unless the
+ * address contains it.
+ */
+export function Page({ token: first }: { token: string | undefined }) {
+  const [token, setToken] = useState<Token | undefined>(first === undefined ? undefined : { text: first });
+  return (
+    <TokenContext.Provider value={token}>
+      <App hasToken={token !== undefined} signIn={(text) => setToken({ text })} />
+    </TokenContext.Provider>
+  );
+}
+
+function App({ hasToken, signIn }: { hasToken: boolean; signIn(token: string): void }) {
+  const poll = usePoll<Views['now']>('live/now');
   const [place, go] = useState(() => placeOf(window.location.hash));
   useEffect(() => {
     const follow = () => go(placeOf(window.location.hash));
     window.addEventListener('hashchange', follow);
     return () => window.removeEventListener('hashchange', follow);
   }, []);
-  const { hello, link, now, tags } = model;
-  const tag = place.view === 'tags' && place.of !== undefined ? tags.named(place.of) : undefined;
-  useEffect(() => model.select(...subjectsOf(place.view, tag?.row)), [place.view, tag?.row]);
-  if (link.kind === 'refused') return <TokenForm model={model} refusal={link} />;
+  if (poll.refusal) return <TokenForm refusal={poll.refusal} hasToken={hasToken} signIn={signIn} />;
+  const now = poll.data;
+  const gateway = now && gatewayOf(now, poll.answeredMs);
   return (
     <>
       <header>
         <h1>
-          tagferry <span class="gateway">{hello?.gateway}</span>
+          tagferry <span class="gateway">{now?.gateway}</span>
         </h1>
-        {now && <State state={now.state} />}
-        <GatewayTime model={model} />
+        {now && <State state={now.status.state} />}
+        <p class="clock">{gateway?.time(gateway.nowMs())}</p>
       </header>
-      <LostBanner model={model} />
-      {now && <FlowPicture now={now} />}
+      <LostBanner poll={poll} />
+      {now && <FlowPicture now={now.status} />}
       <nav aria-label="views">
         {VIEWS.map((view) => (
           <a key={view} href={addressOf(view)} aria-current={view === place.view ? 'page' : undefined}>
@@ -60,38 +72,32 @@ export function App({ model }: { model: Model }) {
       </nav>
       <main>
         <h2>{TITLES[place.view]}</h2>
-        {now ? <Shown model={model} now={now} view={place.view} tag={tag} /> : <p>Loading…</p>}
+        {gateway ? <Shown gateway={gateway} now={now.status} place={place} /> : <p>Loading…</p>}
       </main>
-      <footer>{hello && `tagferry ${hello.version}`}</footer>
+      <footer>{now && `tagferry ${now.version}`}</footer>
     </>
   );
 }
 
-/** Returns the stream subjects for a view. */
-function subjectsOf(view: View, row: number | undefined): string[] {
-  if (view === 'tags') return row === undefined ? ['tags'] : ['tags', `tag.${row}`];
-  if (view === 'events') return ['events', 'deliveries'];
-  return view === 'assets' || view === 'held' || view === 'log' ? [view] : [];
-}
-
-function Shown({ model, now, view, tag }: { model: Model; now: StatusReport; view: View; tag: KnownTag | undefined }) {
-  switch (view) {
+function Shown({ gateway, now, place }: { gateway: Gateway; now: StatusReport; place: Place }) {
+  switch (place.view) {
     case 'now':
-      return <NowView model={model} now={now} />;
+      return <NowView gateway={gateway} now={now} />;
     case 'history':
-      return <HistoryView model={model} now={now} />;
+      return <HistoryView gateway={gateway} now={now} />;
     case 'tags':
-      return tag ? <TagView model={model} tag={tag} /> : <TagsView model={model} />;
+      if (place.of === undefined) return <TagsView gateway={gateway} />;
+      return <TagView key={place.of} gateway={gateway} name={place.of} />;
     case 'events':
-      return <EventsView model={model} now={now} />;
+      return <EventsView gateway={gateway} now={now} />;
     case 'assets':
-      return <AssetsView model={model} />;
+      return <AssetsView gateway={gateway} />;
     case 'held':
-      return <HeldView model={model} now={now} />;
+      return <HeldView gateway={gateway} now={now} />;
     case 'log':
-      return <LogView model={model} />;
+      return <LogView gateway={gateway} />;
     case 'doctor':
-      return <DoctorView model={model} />;
+      return <DoctorView gateway={gateway} />;
   }
 }
 
@@ -99,30 +105,16 @@ function State({ state }: { state: string }) {
   return <p class={`state ${state === 'online' ? 'good' : 'bad'}`}>{state === 'resting' ? 'rate limited' : state}</p>;
 }
 
-function GatewayTime({ model }: { model: Model }) {
-  const { gatewayMs, time } = model;
-  return <p class="clock">{gatewayMs === undefined ? '' : time(gatewayMs)}</p>;
-}
-
-/** Shows how long the connection has been lost, by this page's clock. */
-function LostBanner({ model: { link, now } }: { model: Model }) {
-  const lost = link.kind === 'lost' ? link : undefined;
+/** Shows how long the gateway has not responded, by this page's clock. */
+function LostBanner({ poll }: { poll: Poll<unknown> }) {
   return (
     <div role="alert">
-      {lost && (
+      {poll.problem !== undefined && (
         <p class="lost">
-          No response from the gateway for {durationText((pageMs() - lost.sinceMs) / 1000)} ({lost.why}).
-          {now && ' The page shows the latest known state.'} Reconnecting…
+          No data from the gateway for {durationText((pageMs() - poll.answeredMs) / 1000)} ({poll.problem}).
+          {poll.data !== undefined && ' The page shows the latest known state.'} Reconnecting…
         </p>
       )}
     </div>
   );
-}
-
-/** Triggers a render after each change to the model. */
-function useModel(model: Model): Model {
-  const [, again] = useReducer((count: number) => count + 1, 0);
-  // Before the link starts, because the response to its first request may be the only change.
-  useLayoutEffect(() => model.listen(() => again(undefined)), [model]);
-  return model;
 }

@@ -1,27 +1,30 @@
-import { useState } from 'preact/hooks';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { counted } from '../../base/amounts.ts';
-import type { DoctorReport } from '../../ops/live/doctor-run.ts';
+import type { Views } from '../../ops/live/views.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
-import type { Model } from './model.ts';
-import { TokenRequired } from './token-required.tsx';
+import type { Gateway } from './gateway.ts';
+import { request, TokenContext } from './poll.ts';
+import { TokenRequired } from './poll-state.tsx';
 
-type Found = { kind: 'none' | 'running' } | { kind: 'over'; report: DoctorReport } | { kind: 'failed'; why: string };
+type Found = { kind: 'none' | 'running' } | { kind: 'over'; report: Views['doctor'] } | { kind: 'failed'; why: string };
+
+/** Maximum time of the checks, in milliseconds. */
+const RUN_MS = 90_000;
 
 /** Runs the checks of `tagferry doctor --inward`, without requests to other machines. */
-export function DoctorView({ model }: { model: Model }) {
+export function DoctorView({ gateway }: { gateway: Gateway }) {
   const [found, setFound] = useState<Found>({ kind: 'none' });
-  if (model.hello?.sight === 'status') return <TokenRequired what="Check results" />;
+  const token = useContext(TokenContext);
+  const left = useRef(new AbortController());
+  useEffect(() => () => left.current.abort(), []);
+  if (gateway.sight === 'status') return <TokenRequired what="Check results" />;
   const run = async () => {
     setFound({ kind: 'running' });
-    try {
-      const response = await model.fetch('live/doctor');
-      const body = (await response.json()) as DoctorReport & { error?: string };
-      const why = body.error ?? `${response.status}`;
-      setFound(response.ok ? { kind: 'over', report: body } : { kind: 'failed', why });
-    } catch (error) {
-      setFound({ kind: 'failed', why: String(error) });
-    }
+    const result = await request('live/doctor', token, left.current.signal, RUN_MS);
+    if (left.current.signal.aborted) return;
+    if ('body' in result) setFound({ kind: 'over', report: result.body as Views['doctor'] });
+    else setFound({ kind: 'failed', why: 'refusal' in result ? result.refusal.error : result.problem });
   };
   return (
     <>
@@ -32,7 +35,7 @@ export function DoctorView({ model }: { model: Model }) {
         <p role="status">
           {found.kind === 'running' && 'Running checks…'}
           {found.kind === 'failed' && `Failed to run checks: ${found.why}`}
-          {found.kind === 'over' && summary(found.report, model)}
+          {found.kind === 'over' && summary(found.report, gateway)}
         </p>
       </div>
       <p>
@@ -58,7 +61,7 @@ export function DoctorView({ model }: { model: Model }) {
   );
 }
 
-function summary({ checks, atMs }: DoctorReport, { time }: Model): string {
+function summary({ checks, atMs }: Views['doctor'], { time }: Gateway): string {
   const of = (state: string) => checks.filter((line) => line.state === state).length;
   return `${counted(of('failure'), 'failure')}, ${counted(of('warning'), 'warning')}, ${of('ok')} ok at ${time(atMs)}`;
 }

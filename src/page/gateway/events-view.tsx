@@ -1,10 +1,11 @@
 import { counted, countText } from '../../base/amounts.ts';
-import type { LiveEvent } from '../../ops/live/live-events.ts';
+import type { LiveEvent, Views } from '../../ops/live/views.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
+import type { RecentDeliveries } from '../../webhook/deliveries.ts';
 import { Shape, type ShapeName } from '../parts/shape.tsx';
-import { DeliveriesList } from './deliveries-list.tsx';
-import type { Model } from './model.ts';
-import { TokenRequired } from './token-required.tsx';
+import type { Gateway } from './gateway.ts';
+import { usePoll } from './poll.ts';
+import { PollState, TokenRequired } from './poll-state.tsx';
 
 const SHAPES: Readonly<Record<string, ShapeName>> = {
   received: 'waits',
@@ -15,9 +16,10 @@ const SHAPES: Readonly<Record<string, ShapeName>> = {
 };
 
 /** Inbox events with the results of their reactions. */
-export function EventsView({ model, now }: { model: Model; now: StatusReport }) {
-  const { events, hello } = model;
-  if (hello?.sight === 'status') {
+export function EventsView({ gateway, now }: { gateway: Gateway; now: StatusReport }) {
+  const isStatusOnly = gateway.sight === 'status';
+  const poll = usePoll<Views['events']>(isStatusOnly ? undefined : 'live/events');
+  if (isStatusOnly) {
     return (
       <>
         <TokenRequired what="Event payloads and reaction results" />
@@ -26,29 +28,31 @@ export function EventsView({ model, now }: { model: Model; now: StatusReport }) 
             <h3>
               <Mark state={event.state} /> {event.event_type}
             </h3>
-            <Times model={model} event={event} />
+            <Times gateway={gateway} event={event} />
           </article>
         ))}
       </>
     );
   }
-  if (!events) return <p>Loading…</p>;
-  const rejected = Object.entries(events.rejected).filter(([, count]) => count > 0);
+  if (!poll.data) return <PollState poll={poll} />;
+  const { events, received, deliveries } = poll.data;
+  const rejected = Object.entries(poll.data.rejected).filter(([, count]) => count > 0);
   return (
     <>
+      <PollState poll={poll} />
       <p>
-        {counted(events.received, 'event')} received since the agent started.{' '}
+        {counted(received, 'event')} received since the agent started.{' '}
         {rejected.length === 0
           ? 'No requests rejected.'
           : `Rejected: ${rejected.map(([why, count]) => `${countText(count)} ${why.replaceAll('_', ' ')}`).join(', ')}.`}
       </p>
       <div class="stack">
-        {events.events.map((event) => (
-          <Event key={event.id} model={model} event={event} />
+        {events.map((event) => (
+          <Event key={event.id} gateway={gateway} event={event} />
         ))}
-        {events.events.length === 0 && <p>No events yet.</p>}
+        {events.length === 0 && <p>No events yet.</p>}
       </div>
-      <DeliveriesList model={model} />
+      <Deliveries gateway={gateway} deliveries={deliveries} />
     </>
   );
 }
@@ -61,29 +65,29 @@ function Mark({ state }: { state: string }) {
   );
 }
 
-function Times({ model, event }: { model: Model; event: Pick<LiveEvent, 'occurred_at' | 'received_at'> }) {
+function Times({ gateway, event }: { gateway: Gateway; event: Pick<LiveEvent, 'occurred_at' | 'received_at'> }) {
   return (
     <p>
-      {event.occurred_at && <>occurred {model.time(Date.parse(event.occurred_at))}, </>}
-      received {model.time(Date.parse(event.received_at))}
+      {event.occurred_at && <>occurred {gateway.time(Date.parse(event.occurred_at))}, </>}
+      received {gateway.time(Date.parse(event.received_at))}
     </p>
   );
 }
 
-function Event({ model, event }: { model: Model; event: LiveEvent }) {
+function Event({ gateway, event }: { gateway: Gateway; event: LiveEvent }) {
   return (
     <article>
       <h3>
         <Mark state={event.unrecognised ? 'unrecognised' : event.state} /> {event.event_type || 'unrecognised event'}{' '}
         for {event.object} <small>event {event.id}</small>
       </h3>
-      <Times model={model} event={event} />
+      <Times gateway={gateway} event={event} />
       {event.journal.length > 0 && (
         <ul class="journal">
           {event.journal.map((attempt, at) => (
             <li key={`${attempt.atMs} ${at}`}>
               <strong>{attempt.reaction}</strong> {attempt.action}: {attempt.outcome}, {attempt.durationMs} ms, at{' '}
-              {model.time(attempt.atMs)}
+              {gateway.time(attempt.atMs)}
               {attempt.detail !== '' && <pre>{attempt.detail}</pre>}
             </li>
           ))}
@@ -100,5 +104,69 @@ function Event({ model, event }: { model: Model; event: LiveEvent }) {
         <pre>{event.content}</pre>
       </details>
     </article>
+  );
+}
+
+/** Deliveries that the platform lists for this gateway's webhook. */
+function Deliveries({ gateway, deliveries }: { gateway: Gateway; deliveries: RecentDeliveries }) {
+  return (
+    <div>
+      <h3 id="deliveries">Deliveries on the platform</h3>
+      {deliveries.problem !== null && <p class="bad">Failed to read deliveries: {deliveries.problem}</p>}
+      {deliveries.listing ? (
+        <Listing gateway={gateway} readAtMs={deliveries.readAtMs} listing={deliveries.listing} />
+      ) : (
+        deliveries.problem === null && <p>Loading…</p>
+      )}
+    </div>
+  );
+}
+
+interface ListingProps {
+  gateway: Gateway;
+  readAtMs: number | null;
+  listing: NonNullable<RecentDeliveries['listing']>;
+}
+
+function Listing({ gateway, readAtMs, listing }: ListingProps) {
+  const { deliveries, total, webhook } = listing;
+  if (deliveries.length === 0) return <p>No deliveries of webhook {webhook}.</p>;
+  return (
+    <>
+      <p>
+        {deliveries.length} of {total} deliveries of webhook {webhook}
+        {readAtMs !== null && <>, as of {gateway.time(readAtMs)}</>}. To send failed deliveries again, run{' '}
+        <code>tagferry webhook resend --all-failed</code>.
+      </p>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable region must be reachable by keyboard */}
+      <section class="wide" tabIndex={0} aria-labelledby="deliveries">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Delivery</th>
+              <th scope="col">Status</th>
+              <th scope="col">Event type</th>
+              <th scope="col">Latest attempt</th>
+              <th scope="col">Attempts</th>
+              <th scope="col">Response</th>
+              <th scope="col">Days left</th>
+            </tr>
+          </thead>
+          <tbody>
+            {deliveries.map((each) => (
+              <tr key={each.id}>
+                <td>{each.id}</td>
+                <td class={each.status === 'failed' ? 'bad' : ''}>{each.status}</td>
+                <td>{each.event_type ?? '-'}</td>
+                <td>{each.last_send_at === null ? '-' : gateway.time(Date.parse(each.last_send_at))}</td>
+                <td>{each.attempts ?? '-'}</td>
+                <td>{each.response ?? '-'}</td>
+                <td>{each.days_left ?? '-'}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </>
   );
 }

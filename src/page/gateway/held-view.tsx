@@ -1,14 +1,18 @@
 import { counted, countText, durationText } from '../../base/amounts.ts';
+import type { Views } from '../../ops/live/views.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
 import { failuresOf } from './failure.ts';
-import type { Model } from './model.ts';
+import type { Gateway } from './gateway.ts';
+import { usePoll } from './poll.ts';
+import { PollState } from './poll-state.tsx';
 
 /** Held objects, and series and values that the platform rejected, with the platform's responses. */
-export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
+export function HeldView({ gateway, now }: { gateway: Gateway; now: StatusReport }) {
   const refused = failuresOf(now).filter(({ id }) => id.startsWith('series '));
-  const quarantine = model.held?.quarantine ?? [];
+  const poll = usePoll<Views['held']>('live/held');
+  const quarantine = poll.data?.quarantine ?? [];
   return (
     <div class="stack">
       <h3>Held: {now.holds.length === 0 ? 'none' : counted(now.holds.length, 'object')}</h3>
@@ -20,14 +24,14 @@ export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
           </h4>
           <p class="words">{String(hold.cause).replaceAll('_', ' ')}</p>
           <p>
-            since {model.time(Date.parse(hold.since))}
+            since {gateway.time(Date.parse(hold.since))}
             {hold.next_probe_in_seconds !== null && `, next attempt in ${durationText(hold.next_probe_in_seconds)}`}
           </p>
         </article>
       ))}
       {now.lost_nodes.map(({ node, since }) => (
         <p key={node}>
-          node {node} missing since {model.time(Date.parse(since))}
+          node {node} missing since {gateway.time(Date.parse(since))}
         </p>
       ))}
       <h3>Rejected series: {refused.length === 0 ? 'none' : countText(refused.length)}</h3>
@@ -50,12 +54,13 @@ export function HeldView({ model, now }: { model: Model; now: StatusReport }) {
           </h4>
           <p class="words">{line.message}</p>
           <p>
-            rejected at {model.time(line.refusedAtMs)}
-            {line.first.map(({ timeAtMs, value }) => `; value ${value} at ${model.time(timeAtMs)}`).join('')}
+            rejected at {gateway.time(line.refusedAtMs)}
+            {line.first.map(({ timeAtMs, value }) => `; value ${value} at ${gateway.time(timeAtMs)}`).join('')}
           </p>
         </article>
       ))}
-      {model.held?.isMore && <p>To see more values, run tagferry buffer quarantine.</p>}
+      <PollState poll={poll} />
+      {poll.data?.isMore && <p>To see more values, run tagferry buffer quarantine.</p>}
     </div>
   );
 }

@@ -1,11 +1,17 @@
 import { useMemo, useState } from 'preact/hooks';
 import { bytesText, countText, durationText } from '../../base/amounts.ts';
+import type { HistoryRow } from '../../ops/live/history.ts';
+import type { Views } from '../../ops/live/views.ts';
 import type { StatusReport } from '../../ops/status-report.ts';
 import { Chart, type ChartLine } from '../parts/chart.tsx';
 import { Choice } from '../parts/choice.tsx';
-import type { Model } from './model.ts';
+import type { Gateway } from './gateway.ts';
+import { usePoll } from './poll.ts';
+import { PollState } from './poll-state.tsx';
 
 const DAY_S = 86_400;
+/** Number of samples per second and per minute that the gateway stores. */
+const [SECONDS, MINUTES] = [600, 1_440];
 const SPANS = ['10 minutes', '24 hours'] as const;
 
 /** Columns of a row, in the order of `HistorySample`. */
@@ -35,12 +41,27 @@ const CHARTS: readonly Shown[] = [
   { title: 'Memory', lines: [{ label: 'resident', colour: '--line-1', text: bytesText, place: RSS }] },
 ];
 
-export function HistoryView({ model, now }: { model: Model; now: StatusReport }) {
+interface Samples {
+  seconds: HistoryRow[];
+  minutes: HistoryRow[];
+}
+
+/** Adds new samples to the previous ones. */
+function merge(before: Samples | undefined, { whole, seconds, minutes }: Views['history']): Samples {
+  if (whole || !before) return { seconds, minutes };
+  return {
+    seconds: [...before.seconds, ...seconds].slice(-SECONDS),
+    minutes: minutes.length === 0 ? before.minutes : [...before.minutes, ...minutes].slice(-MINUTES),
+  };
+}
+
+export function HistoryView({ gateway, now }: { gateway: Gateway; now: StatusReport }) {
+  const history = usePoll<Views['history'], Samples>('live/history', { merge });
   const [span, setSpan] = useState<(typeof SPANS)[number]>('10 minutes');
   const isShort = span === '10 minutes';
-  const rows = isShort ? model.history.seconds : model.history.minutes;
+  const rows = (isShort ? history.data?.seconds : history.data?.minutes) ?? [];
   const columns = useMemo(() => {
-    const times = rows.map((row) => model.wallMs(row[AT]!) / 1000);
+    const times = rows.map((row) => gateway.wallMs(row[AT]!) / 1000);
     return { times, of: (place: number) => rows.map((row) => row[place] ?? null) };
   }, [rows]);
   const shaded = useMemo(() => spansOf(columns.times, columns.of(OUT), isShort ? 1 : 60), [columns]);
@@ -49,10 +70,11 @@ export function HistoryView({ model, now }: { model: Model; now: StatusReport })
       <div class="tools">
         <Choice label="Period" options={SPANS} chosen={span} choose={(option) => setSpan(option)} />
         <p>
-          {isShort ? 'One sample per second.' : 'One sample per minute.'} {sinceText(model, now)}
+          {isShort ? 'One sample per second.' : 'One sample per minute.'} {sinceText(gateway, now)}
         </p>
       </div>
-      {rows.length < 2 && <p>Waiting for the first samples{isShort ? '' : ' (two minutes)'}…</p>}
+      <PollState poll={history} />
+      {history.data && rows.length < 2 && <p>Waiting for the first samples{isShort ? '' : ' (two minutes)'}…</p>}
       <div class="charts">
         {rows.length >= 2 &&
           CHARTS.map(({ title, lines }) => (
@@ -62,7 +84,7 @@ export function HistoryView({ model, now }: { model: Model; now: StatusReport })
               lines={lines}
               columns={columns}
               shaded={shaded}
-              time={(atMs) => model.time(atMs).slice(11)}
+              time={(atMs) => gateway.time(atMs).slice(11)}
             />
           ))}
       </div>
@@ -84,7 +106,7 @@ function History({ title, lines, columns, shaded, time }: HistoryProps) {
 }
 
 /** The history begins when the agent starts, because the gateway stores it in memory. */
-function sinceText({ time }: Model, { uptime_seconds: seconds, started_at: started }: StatusReport): string {
+function sinceText({ time }: Gateway, { uptime_seconds: seconds, started_at: started }: StatusReport): string {
   if (seconds >= DAY_S) return 'The history is kept in memory and is lost on restart.';
   return `History starts at agent startup, ${durationText(seconds)} ago, at ${time(Date.parse(started))}.`;
 }

@@ -1,11 +1,9 @@
 import { render } from 'preact';
-import { App } from './app.tsx';
-import { Model } from './model.ts';
+import { Page } from './app.tsx';
 import { removeToken } from './place.ts';
 
-const model = new Model(removeToken());
+const token = removeToken();
 const place = document.getElementById('page')!;
 // Remove the placeholder in the HTML file.
 place.replaceChildren();
-render(<App model={model} />, place);
-model.start();
+render(<Page token={token} />, place);

@@ -5,21 +5,21 @@ import { Copyable } from '../parts/copyable.tsx';
 import { Shape } from '../parts/shape.tsx';
 import { Card, Fact } from './card.tsx';
 import { failuresOf } from './failure.ts';
-import type { Model } from './model.ts';
+import type { Gateway } from './gateway.ts';
 import { waitsOf } from './waits.ts';
 
-export function NowView({ model, now }: { model: Model; now: StatusReport }) {
+export function NowView({ gateway, now }: { gateway: Gateway; now: StatusReport }) {
   return (
     <>
       <Failures now={now} />
       <div class="cards">
-        <SessionCard model={model} now={now} />
+        <SessionCard gateway={gateway} now={now} />
         <ValuesCard now={now} />
         <BufferCard now={now} />
-        <PostsCard model={model} now={now} />
+        <PostsCard gateway={gateway} now={now} />
         <RequestsCard now={now} />
         <WaitsCard now={now} />
-        <GatewayCard model={model} now={now} />
+        <GatewayCard gateway={gateway} now={now} />
       </div>
     </>
   );
@@ -50,8 +50,7 @@ function Failures({ now }: { now: StatusReport }) {
 
 const GRANTS: Readonly<Record<string, string>> = { password: 'password', refresh_token: 'refresh token' };
 
-function SessionCard({ model, now: { session } }: { model: Model; now: StatusReport }) {
-  const { gatewayMs } = model;
+function SessionCard({ gateway, now: { session } }: { gateway: Gateway; now: StatusReport }) {
   const { expires_in_seconds: left, renews_in_seconds: renews, retry_in_seconds: retry } = session;
   return (
     <Card title="Session">
@@ -59,9 +58,9 @@ function SessionCard({ model, now: { session } }: { model: Model; now: StatusRep
         {session.state}
       </Fact>
       {session.grant && <Fact name="grant">{GRANTS[session.grant] ?? session.grant}</Fact>}
-      {left !== undefined && gatewayMs !== undefined && (
+      {left !== undefined && (
         <Fact name="valid until">
-          {model.time(gatewayMs + left * 1000)} ({durationText(left)})
+          {gateway.time(gateway.nowMs() + left * 1000)} ({durationText(left)})
         </Fact>
       )}
       {renews !== undefined && <Fact name="renews in">{durationText(renews)}</Fact>}
@@ -117,19 +116,19 @@ function BufferCard({ now: { buffer, rates, uplink } }: { now: StatusReport }) {
   );
 }
 
-function PostsCard({ model, now: { uplink } }: { model: Model; now: StatusReport }) {
+function PostsCard({ gateway, now: { uplink } }: { gateway: Gateway; now: StatusReport }) {
   const ago = (seconds: number | null) => (seconds === null ? 'none yet' : `${durationText(seconds)} ago`);
   return (
     <Card title="Posts">
       <Fact name="latest post">{ago(uplink.last_post_seconds_ago)}</Fact>
       <Fact name="latest delivery">
         {ago(uplink.last_delivered_seconds_ago)}
-        {uplink.last_delivered_at && ` (${model.time(Date.parse(uplink.last_delivered_at))})`}
+        {uplink.last_delivered_at && ` (${gateway.time(Date.parse(uplink.last_delivered_at))})`}
       </Fact>
       <Fact name="delivered since startup">{counted(uplink.delivered_values, 'value')}</Fact>
       <Fact name="latest error">
         {uplink.last_error
-          ? `${uplink.last_error.message} (${uplink.last_error.code}, ${uplink.last_error.at ? model.time(Date.parse(uplink.last_error.at)) : ''})`
+          ? `${uplink.last_error.message} (${uplink.last_error.code}, ${uplink.last_error.at ? gateway.time(Date.parse(uplink.last_error.at)) : ''})`
           : 'none since startup'}
       </Fact>
       <Fact name="in progress">{countText(uplink.posts_under_way)}</Fact>
@@ -180,11 +179,11 @@ function WaitsCard({ now }: { now: StatusReport }) {
   );
 }
 
-function GatewayCard({ model, now }: { model: Model; now: StatusReport }) {
+function GatewayCard({ gateway, now }: { gateway: Gateway; now: StatusReport }) {
   return (
     <Card title="Gateway">
       <Fact name="uptime">{durationText(now.uptime_seconds)}</Fact>
-      <Fact name="started">{model.time(Date.parse(now.started_at))}</Fact>
+      <Fact name="started">{gateway.time(Date.parse(now.started_at))}</Fact>
       <Fact name="platform">{now.platform}</Fact>
       <Fact name="webhook">{now.listener.webhook_url ?? 'none'}</Fact>
       <Fact name="configuration">{identityText(now.configuration)}</Fact>

@@ -1,11 +1,15 @@
 import { useState } from 'preact/hooks';
-import type { LinkState } from '../stream/live-link.ts';
-import type { Model } from './model.ts';
+import type { Refusal } from './poll.ts';
 
-type Refusal = Extract<LinkState, { kind: 'refused' }>;
+export interface TokenFormProps {
+  refusal: Refusal;
+  /** Whether the gateway rejected a token. */
+  hasToken: boolean;
+  signIn(token: string): void;
+}
 
 /** Asks for OPS_TOKEN, which is stored only in this tab's memory and sent to the gateway in a header. */
-export function TokenForm({ model, refusal }: { model: Model; refusal: Refusal }) {
+export function TokenForm({ refusal, hasToken, signIn }: TokenFormProps) {
   const [token, setToken] = useState('');
   const [tried, setTried] = useState(false);
   const isAsked = refusal.status === 401;
@@ -17,7 +21,7 @@ export function TokenForm({ model, refusal }: { model: Model; refusal: Refusal }
           onSubmit={(event) => {
             event.preventDefault();
             setTried(true);
-            if (token !== '') model.setToken(token.trim());
+            if (token !== '') signIn(token.trim());
           }}
         >
           <label for="token">OPS_TOKEN of this gateway</label>
@@ -30,7 +34,7 @@ export function TokenForm({ model, refusal }: { model: Model; refusal: Refusal }
             onInput={(event) => setToken(event.currentTarget.value)}
           />
           <button type="submit">Sign in</button>
-          <p role="status">{(tried || model.hasToken) && 'Token rejected.'}</p>
+          <p role="status">{(tried || hasToken) && 'Token rejected.'}</p>
           <p>
             The token is in agent.env or in the service's credentials. This page stores the token only in the memory of
             this tab. To open the page with a token, add <code>#token=…</code> to the URL.

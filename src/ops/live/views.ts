@@ -1,7 +1,10 @@
 /**
- * Page stream events, shared by the agent and the page. Times are in milliseconds: since 1970 by the gateway clock
- * (`…WallMs`, `…AtMs`) or monotonic (`…MonotonicMs`). The page converts monotonic times with the latest tick, so that
- * clock changes do not affect earlier data.
+ * Views of the page as JSON, shared by the agent and the page. `/live/now` returns the view `now`. Times are in
+ * milliseconds: since 1970 by the gateway clock (`…AtMs`) or monotonic (`…MonotonicMs`). The page converts monotonic
+ * times with the latest clock reading, so that clock changes do not affect earlier data.
+ *
+ * A view that grows has a cursor. A client that sends `next` back in the parameter `after` receives the data that
+ * follows. After an agent restart, or if the data is no longer stored, it receives everything again.
  */
 import type { ObjectListing } from '../../access/access-table.ts';
 import type { CommandOutput } from '../../reactions/command-output.ts';
@@ -10,23 +13,17 @@ import type { EventLine } from '../../webhook/inbox-event.ts';
 import type { StatusReport } from '../status-report.ts';
 import type { HistoryRow } from './history.ts';
 
-/** Topics that can be requested in the `of` parameter; `tag.12` is one tag. */
-export const TOPICS = ['now', 'history', 'tags', 'tag', 'events', 'deliveries', 'assets', 'held', 'log'] as const;
-export type Topic = (typeof TOPICS)[number];
-
 /** Data visible to a viewer: the content of `/status` and tag readings, or everything. */
 export type Sight = 'status' | 'all';
 
-/** First event of each stream. */
-export interface Hello {
-  /** Changes when the agent restarts and loses the data in memory. */
-  boot: string;
-  version: string;
-  /** The machine's host name. */
-  gateway: string;
-  startedWallMs: number;
-  sight: Sight;
-  zone: GatewayZone;
+/** Cursor of a view that grows. */
+export interface Growing {
+  /** Value of `after` for the next request. */
+  next: string;
+  /** Whether the data replaces all previous data. */
+  whole: boolean;
+  /** Whether there is more data already, so that the next request does not have to wait. */
+  more: boolean;
 }
 
 /** The gateway's time zone, used to display times. */
@@ -55,12 +52,8 @@ export interface TagRow {
 
 export const TAG_STATES = ['live', 'silent', 'held', 'refused', 'quarantined'] as const;
 
-/**
- * State of a value: row, latest reading and a sparkline of the last two dozen readings (one base-36 digit each, `0`
- * is the lowest).
- */
+/** Latest reading of a value and a sparkline of the last two dozen readings (one base-36 digit each, `0` is the lowest). */
 export type TagReading = [
-  row: number,
   value: number | null,
   raw: number | null,
   /** Timestamp of the value; `null` if the time of arrival is used. */
@@ -95,26 +88,44 @@ interface QuarantineLine {
   first: { timeAtMs: number; value: number }[];
 }
 
-export interface LiveEvents {
-  hello: Hello;
-  /** Sent every second, after all other events. */
-  tick: { atMs: number; monotonicMs: number };
-  now: StatusReport;
-  /** `whole`: whether the data replaces all previous data. */
-  history: { whole: boolean; seconds: HistoryRow[]; minutes: HistoryRow[] };
-  /** All rows in batches of several hundred; `first` is the index of the first row in the batch. */
-  tags: { first: number; total: number; rows: TagRow[] };
-  readings: TagReading[];
-  /** `whole`: whether the data replaces all previous data. `path`: path to which the values are posted. */
-  tag: { row: number; whole: boolean; path: string; points: TagPoint[] };
-  /** Changed events, newest first, and the number of rejected requests by reason. */
-  events: { whole: boolean; events: LiveEvent[]; rejected: Record<string, number>; received: number };
-  deliveries: RecentDeliveries;
+interface DoctorLine {
+  check: string;
+  state: 'ok' | 'warning' | 'failure';
+  message: string;
+  /** Recommended action; empty if there is no problem. */
+  next: string;
+}
+
+export interface Views {
+  now: {
+    version: string;
+    /** The machine's host name. */
+    gateway: string;
+    sight: Sight;
+    zone: GatewayZone;
+    clock: { atMs: number; monotonicMs: number };
+    /** Content of `/status`. */
+    status: StatusReport;
+  };
+  history: Growing & { seconds: HistoryRow[]; minutes: HistoryRow[] };
+  /**
+   * Some of the values in tags.yaml, starting with row `first`. The configuration of a row is sent once, until tags.yaml
+   * changes.
+   */
+  tags: Growing & { total: number; first: number; rows: TagRow[]; readings: TagReading[] };
+  /** `path`: path to which the values are posted. */
+  tag: Growing & { row: TagRow; reading: TagReading; path: string; points: TagPoint[] };
+  /** Newest events first, and the number of rejected requests by reason. */
+  events: {
+    events: LiveEvent[];
+    rejected: Record<string, number>;
+    received: number;
+    deliveries: RecentDeliveries;
+  };
   /** Most recently seen objects. */
   assets: ObjectListing;
   held: { quarantine: QuarantineLine[]; isMore: boolean };
-  /** Log lines in order; `missed` is the number of lines overwritten before they were sent. */
-  log: { whole: boolean; missed: number; lines: Record<string, unknown>[] };
+  /** Log lines in order; `missed` is the number of lines overwritten before they were requested. */
+  log: Growing & { missed: number; lines: Record<string, unknown>[] };
+  doctor: { atMs: number; checks: DoctorLine[] };
 }
-
-export type LiveEventName = keyof LiveEvents;

@@ -1,4 +1,26 @@
-import type { GatewayZone } from '../../ops/live/live-events.ts';
+/** The gateway's clocks and time zone, because the clock of the machine with the browser can be wrong. */
+import type { GatewayZone, Sight, Views } from '../../ops/live/views.ts';
+import { pageMs } from './poll.ts';
+
+export interface Gateway {
+  sight: Sight;
+  /** Returns the current time of the gateway's wall clock. */
+  nowMs(): number;
+  /** Converts a gateway monotonic time to the gateway's wall-clock time. */
+  wallMs(monotonicMs: number): number;
+  /** Formats a time in the gateway's time zone. */
+  time(atMs: number): string;
+}
+
+/** `answeredMs`: value of `pageMs` when the answer arrived. */
+export function gatewayOf({ sight, zone, clock }: Views['now'], answeredMs: number): Gateway {
+  return {
+    sight,
+    nowMs: () => clock.atMs + pageMs() - answeredMs,
+    wallMs: (monotonicMs) => clock.atMs - (clock.monotonicMs - monotonicMs),
+    time: (atMs) => timeIn(zone, atMs),
+  };
+}
 
 /** Formats a time in the gateway time zone with its offset: `2026-11-22 14:05:10 +01:00`. */
 export function timeIn(zone: GatewayZone, atMs: number): string {
