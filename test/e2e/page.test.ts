@@ -182,3 +182,67 @@ describe('operations page without OPS_TOKEN', () => {
     expect(new Set(requests)).toEqual(new Set(['/live/now']));
   });
 });
+
+describe('operations page with thousands of values', () => {
+  const VALUES = 2_500;
+  let many: AgentProcess;
+  let page: Page;
+
+  beforeAll(async () => {
+    const listen = await pageAddress();
+    const lines = Array.from({ length: VALUES }, (_, at) => {
+      const from = at % 2 === 1 ? 'from: sim, shape: noise, low: 0, high: 10, ' : '';
+      return `  T-${at}: { asset: ${881 + (at % 12)}, values: { v${at}: { ${from}unit: { code: one } } } }\n`;
+    });
+    const tags = `sources:\n  sim: { simulate: true, every: 1s }\ntags:\n${lines.join('')}`;
+    many = new AgentProcess(platform.url, { tags, env: { OPS_LISTEN: listen } });
+    await many.start();
+    ({ page } = await openPage(browser, `http://${listen}/#/tags`));
+  });
+  afterAll(() => many?.dispose());
+
+  it('lists all values but renders only the visible ones', async () => {
+    await page.getByText('2,500 values').waitFor();
+    await page.locator('.long-list').focus();
+    await page.keyboard.press('End');
+    await page.getByRole('link', { name: /T-2499 v2499 / }).waitFor();
+    expect(await page.locator('.long-list li').count()).toBeLessThan(60);
+  });
+
+  it('updates the readings of all values', async () => {
+    const reading = page.getByRole('link', { name: /T-2499 v2499 / }).locator('.reading');
+    const before = await reading.textContent();
+    await expect.poll(() => reading.textContent()).not.toBe(before);
+    await page.getByRole('searchbox').fill('t-1001');
+    await page.getByText('1 of 2500').waitFor();
+    const other = page.getByRole('link', { name: /T-1001 v1001 / }).locator('.reading');
+    const otherBefore = await other.textContent();
+    await expect.poll(() => other.textContent()).not.toBe(otherBefore);
+    await page.getByRole('searchbox').fill('');
+    await page.getByLabel('Show').selectOption('live');
+    await page.getByText('1250 of 2500').waitFor();
+  });
+
+  it('loads and updates over a slow link', async () => {
+    const slow = await browser.newPage();
+    const network = await slow.context().newCDPSession(slow);
+    const limits = { offline: false, latency: 500, downloadThroughput: 16_000, uploadThroughput: 4_000 };
+    await network.send('Network.emulateNetworkConditions', limits);
+    await slow.goto(page.url());
+    await slow.getByText('2,500 values').waitFor();
+    await slow.getByRole('searchbox').fill('t-2499');
+    const reading = slow.getByRole('link', { name: /T-2499 v2499 / }).locator('.reading');
+    const before = await reading.textContent();
+    await expect.poll(() => reading.textContent()).not.toBe(before);
+    expect(await slow.getByText('No data from the gateway').count()).toBe(0);
+    await slow.close();
+  });
+
+  it('lists added values after a reload', async () => {
+    await page.getByLabel('Show').selectOption('all');
+    many.write(platform.url, { tags: TAGS, env: { OPS_LISTEN: new URL(page.url()).host } });
+    many.signal('SIGHUP');
+    await page.getByRole('link', { name: /FT-101 flow / }).waitFor();
+    await page.getByText('2 values').waitFor();
+  });
+});

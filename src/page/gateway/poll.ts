@@ -48,6 +48,8 @@ export interface PollOptions<Answer, Data> {
 export const pageMs = (): number => performance.now();
 
 const POLL_MS = 1_000;
+/** Time before the request for more data, so that other viewers of the gateway are served. */
+const MORE_MS = 50;
 const MAX_RETRY_MS = 5_000;
 /** Time limits for the beginning of a response, and for its body, which takes longer on a slow link, in milliseconds. */
 const ANSWER_MS = 8_000;
@@ -83,24 +85,23 @@ async function run<Answer, Data>(
   let poll: Poll<Data> = noAnswer();
   let next: string | undefined;
   let failures = 0;
-  while (!signal.aborted) {
+  while (!signal.aborted && !poll.refusal) {
     await visible(signal);
     const result = await request(nextAddress(address, next), token, signal);
     if (signal.aborted) return;
+    let waitMs = everyMs;
     if ('body' in result) {
       const answer = result.body as Answer & Partial<Growing>;
       poll = { ...noAnswer(), data: merge(poll.data, answer) };
-      show(poll);
       next = answer.next;
       failures = 0;
-      if (answer.more) continue;
+      if (answer.more) waitMs = MORE_MS;
     } else {
       poll = { ...poll, ...result };
-      show(poll);
-      failures++;
+      waitMs = Math.min(MAX_RETRY_MS, POLL_MS * 2 ** failures++);
     }
-    if (poll.refusal) return;
-    await sleep(failures === 0 ? everyMs : Math.min(MAX_RETRY_MS, POLL_MS * 2 ** (failures - 1)), signal);
+    show(poll);
+    await sleep(waitMs, signal);
   }
 }
 
