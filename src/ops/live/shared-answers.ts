@@ -1,6 +1,5 @@
 import { gzipSync } from 'node:zlib';
 import type { Clock } from '../../base/clock.ts';
-import { TagferryError } from '../../base/errors.ts';
 
 /** JSON, uncompressed and as gzip. */
 export interface Answer {
@@ -10,7 +9,7 @@ export interface Answer {
 
 /** Time for which an answer is shared, in milliseconds. */
 const SHARED_MS = 1_000;
-/** Maximum number of different answers at a time: one for each connection of the listener. */
+/** Maximum number of stored answers. A new answer replaces the oldest one, so that no viewer can lock out others. */
 const MAX_ANSWERS = 64;
 /** The fastest level reduces JSON by 80 %. */
 const LEVEL = 1;
@@ -32,17 +31,19 @@ export class SharedAnswers {
 
   /**
    * Returns the answer for a key. `compute` returns data for JSON, or `undefined` if there is no such subject. Rejects
-   * with the error of `compute`, or with `ops.busy` if there are too many different keys.
+   * with the error of `compute`.
    */
   get(key: string, compute: () => unknown): Promise<Answer | undefined> {
     const known = this.#answers.get(key);
     if (known) return known;
-    if (this.#answers.size >= MAX_ANSWERS) {
-      return Promise.reject(new TagferryError('too many different requests', { code: 'ops.busy' }));
-    }
     const answer = answerOf(compute);
     this.#answers.set(key, answer);
-    const forgetLater = () => this.#clock.after(SHARED_MS, () => this.#answers.delete(key));
+    const [oldest] = this.#answers.keys();
+    if (this.#answers.size > MAX_ANSWERS) this.#answers.delete(oldest!);
+    const forgetLater = () =>
+      this.#clock.after(SHARED_MS, () => {
+        if (this.#answers.get(key) === answer) this.#answers.delete(key);
+      });
     answer.then(forgetLater, forgetLater);
     return answer;
   }
