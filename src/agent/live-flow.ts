@@ -5,7 +5,7 @@ import { hostname } from 'node:os';
 import type { Clock } from '../base/clock.ts';
 import { TagferryError } from '../base/errors.ts';
 import { PageFiles } from '../base/inbound/page-files.ts';
-import { BUILT_PAGES } from '../base/installation.ts';
+import { BUILT_PAGE } from '../base/installation.ts';
 import type { RecentLines } from '../base/recent-lines.ts';
 import type { Tags } from '../config/tags.ts';
 import { Sampler, type Standing } from '../ops/live/history.ts';
@@ -50,7 +50,7 @@ const MAX_QUARANTINE_ROWS = 200;
 const MAX_LINES = 200;
 
 export class LiveFlow {
-  readonly page = new PageFiles(new URL('gateway/', BUILT_PAGES));
+  readonly page = new PageFiles(BUILT_PAGE);
   readonly sampler: Sampler;
   readonly routes: LiveRoutes;
   readonly #options: LiveFlowOptions;

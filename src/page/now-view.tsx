@@ -1,11 +1,11 @@
-import { bytesText, counted, countText, durationText } from '../../base/amounts.ts';
-import { identityText } from '../../config/configuration-report.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import { Copyable } from '../parts/copyable.tsx';
-import { Shape } from '../parts/shape.tsx';
+import { bytesText, counted, countText, durationText } from '../base/amounts.ts';
+import { identityText } from '../config/configuration-report.ts';
+import type { StatusReport } from '../ops/status-report.ts';
 import { Card, Fact } from './card.tsx';
 import { failuresOf } from './failure.ts';
 import type { Gateway } from './gateway.ts';
+import { Copyable } from './parts/copyable.tsx';
+import { Shape } from './parts/shape.tsx';
 import { waitsOf } from './waits.ts';
 
 export function NowView({ gateway, now }: { gateway: Gateway; now: StatusReport }) {

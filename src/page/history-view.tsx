@@ -1,11 +1,11 @@
 import { useMemo, useState } from 'preact/hooks';
-import { bytesText, countText, durationText } from '../../base/amounts.ts';
-import type { HistoryRow } from '../../ops/live/history.ts';
-import type { Views } from '../../ops/live/views.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import { Chart, type ChartLine } from '../parts/chart.tsx';
-import { Choice } from '../parts/choice.tsx';
+import { bytesText, countText, durationText } from '../base/amounts.ts';
+import type { HistoryRow } from '../ops/live/history.ts';
+import type { Views } from '../ops/live/views.ts';
+import type { StatusReport } from '../ops/status-report.ts';
 import type { Gateway } from './gateway.ts';
+import { Chart, type ChartLine } from './parts/chart.tsx';
+import { Choice } from './parts/choice.tsx';
 import { usePoll } from './poll.ts';
 import { PollState } from './poll-state.tsx';
 

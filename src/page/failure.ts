@@ -1,8 +1,8 @@
 /** Problems in the status, each with its message and the command that fixes it. */
-import { counted, countText, durationText } from '../../base/amounts.ts';
-import { findings, shellWord } from '../../ops/findings.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import { noTokenState } from '../../platform/response-meanings.ts';
+import { counted, countText, durationText } from '../base/amounts.ts';
+import { findings, shellWord } from '../ops/findings.ts';
+import type { StatusReport } from '../ops/status-report.ts';
+import { noTokenState } from '../platform/response-meanings.ts';
 
 export interface Failure {
   /** Identifier that is stable across updates. */

@@ -1,10 +1,10 @@
 import { useMemo } from 'preact/hooks';
-import { durationText } from '../../base/amounts.ts';
-import type { TagPoint, Views } from '../../ops/live/views.ts';
-import { Chart, type ChartLine } from '../parts/chart.tsx';
-import { Shape } from '../parts/shape.tsx';
+import { durationText } from '../base/amounts.ts';
+import type { TagPoint, Views } from '../ops/live/views.ts';
 import { Card, Fact } from './card.tsx';
 import type { Gateway } from './gateway.ts';
+import { Chart, type ChartLine } from './parts/chart.tsx';
+import { Shape } from './parts/shape.tsx';
 import { addressOf } from './place.ts';
 import { usePoll } from './poll.ts';
 import { PollState } from './poll-state.tsx';

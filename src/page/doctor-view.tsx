@@ -1,9 +1,9 @@
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
-import { counted } from '../../base/amounts.ts';
-import type { Views } from '../../ops/live/views.ts';
-import { Copyable } from '../parts/copyable.tsx';
-import { Shape } from '../parts/shape.tsx';
+import { counted } from '../base/amounts.ts';
+import type { Views } from '../ops/live/views.ts';
 import type { Gateway } from './gateway.ts';
+import { Copyable } from './parts/copyable.tsx';
+import { Shape } from './parts/shape.tsx';
 import { request, TokenContext } from './poll.ts';
 import { TokenRequired } from './poll-state.tsx';
 

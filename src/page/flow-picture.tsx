@@ -1,6 +1,6 @@
-import type { StatusReport } from '../../ops/status-report.ts';
-import { Shape } from '../parts/shape.tsx';
+import type { StatusReport } from '../ops/status-report.ts';
 import { eventLinks, type FlowLink, LINK_TEXTS, valueLinks } from './flow.ts';
+import { Shape } from './parts/shape.tsx';
 
 /** Overview of value and event flow, readable from a distance. */
 export function FlowPicture({ now }: { now: StatusReport }) {

@@ -1,11 +1,11 @@
 import { useMemo, useState } from 'preact/hooks';
-import type { ObjectLine } from '../../access/access-table.ts';
-import { counted, countText } from '../../base/amounts.ts';
-import type { Views } from '../../ops/live/views.ts';
-import { Copyable } from '../parts/copyable.tsx';
-import { LongList } from '../parts/long-list.tsx';
-import { Shape, type ShapeName } from '../parts/shape.tsx';
+import type { ObjectLine } from '../access/access-table.ts';
+import { counted, countText } from '../base/amounts.ts';
+import type { Views } from '../ops/live/views.ts';
 import type { Gateway } from './gateway.ts';
+import { Copyable } from './parts/copyable.tsx';
+import { LongList } from './parts/long-list.tsx';
+import { Shape, type ShapeName } from './parts/shape.tsx';
 import { usePoll } from './poll.ts';
 import { PollState, TokenRequired } from './poll-state.tsx';
 

@@ -1,10 +1,10 @@
 import { useMemo, useState } from 'preact/hooks';
-import { counted, durationText } from '../../base/amounts.ts';
-import { TAG_STATES, type TagReading, type TagRow, type Views } from '../../ops/live/views.ts';
-import { Select } from '../parts/choice.tsx';
-import { LongList } from '../parts/long-list.tsx';
-import { Shape, type ShapeName } from '../parts/shape.tsx';
+import { counted, durationText } from '../base/amounts.ts';
+import { TAG_STATES, type TagReading, type TagRow, type Views } from '../ops/live/views.ts';
 import type { Gateway } from './gateway.ts';
+import { Select } from './parts/choice.tsx';
+import { LongList } from './parts/long-list.tsx';
+import { Shape, type ShapeName } from './parts/shape.tsx';
 import { addressOf } from './place.ts';
 import { usePoll } from './poll.ts';
 import { PollState } from './poll-state.tsx';

@@ -1,7 +1,7 @@
 /** Links in the flow picture, with their state, rate and, if there is a problem, its cause. */
-import { counted, countText, durationText } from '../../base/amounts.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import { noTokenState } from '../../platform/response-meanings.ts';
+import { counted, countText, durationText } from '../base/amounts.ts';
+import type { StatusReport } from '../ops/status-report.ts';
+import { noTokenState } from '../platform/response-meanings.ts';
 
 /** Each kind has its own text, colour and shape. */
 type LinkKind = 'flows' | 'waits' | 'held' | 'refused' | 'away' | 'off';

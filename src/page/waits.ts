@@ -1,6 +1,6 @@
 /** Reasons why the agent is waiting, and when each wait ends. */
-import { counted, durationText } from '../../base/amounts.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
+import { counted, durationText } from '../base/amounts.ts';
+import type { StatusReport } from '../ops/status-report.ts';
 
 export interface Wait {
   what: string;

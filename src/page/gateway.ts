@@ -1,5 +1,5 @@
 /** The gateway's clocks and time zone, because the clock of the machine with the browser can be wrong. */
-import type { GatewayZone, Sight, Views } from '../../ops/live/views.ts';
+import type { GatewayZone, Sight, Views } from '../ops/live/views.ts';
 import { pageMs } from './poll.ts';
 
 export interface Gateway {

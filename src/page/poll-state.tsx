@@ -1,4 +1,4 @@
-import { Copyable } from '../parts/copyable.tsx';
+import { Copyable } from './parts/copyable.tsx';
 import type { Poll } from './poll.ts';
 
 /** Shows that a view is loading, or why the gateway cannot update it. A lost connection is shown above the views. */

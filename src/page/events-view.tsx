@@ -1,9 +1,9 @@
-import { counted, countText } from '../../base/amounts.ts';
-import type { LiveEvent, Views } from '../../ops/live/views.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import type { RecentDeliveries } from '../../webhook/deliveries.ts';
-import { Shape, type ShapeName } from '../parts/shape.tsx';
+import { counted, countText } from '../base/amounts.ts';
+import type { LiveEvent, Views } from '../ops/live/views.ts';
+import type { StatusReport } from '../ops/status-report.ts';
+import type { RecentDeliveries } from '../webhook/deliveries.ts';
 import type { Gateway } from './gateway.ts';
+import { Shape, type ShapeName } from './parts/shape.tsx';
 import { usePoll } from './poll.ts';
 import { PollState, TokenRequired } from './poll-state.tsx';
 

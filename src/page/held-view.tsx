@@ -1,10 +1,10 @@
-import { counted, countText, durationText } from '../../base/amounts.ts';
-import type { Views } from '../../ops/live/views.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
-import { Copyable } from '../parts/copyable.tsx';
-import { Shape } from '../parts/shape.tsx';
+import { counted, countText, durationText } from '../base/amounts.ts';
+import type { Views } from '../ops/live/views.ts';
+import type { StatusReport } from '../ops/status-report.ts';
 import { failuresOf } from './failure.ts';
 import type { Gateway } from './gateway.ts';
+import { Copyable } from './parts/copyable.tsx';
+import { Shape } from './parts/shape.tsx';
 import { usePoll } from './poll.ts';
 import { PollState } from './poll-state.tsx';
 

@@ -1,9 +1,9 @@
 import { LOG_MEANINGS } from 'tagferry:log-meanings';
 import { useMemo, useState } from 'preact/hooks';
-import { counted } from '../../base/amounts.ts';
-import type { Views } from '../../ops/live/views.ts';
-import { Choice } from '../parts/choice.tsx';
+import { counted } from '../base/amounts.ts';
+import type { Views } from '../ops/live/views.ts';
 import type { Gateway } from './gateway.ts';
+import { Choice } from './parts/choice.tsx';
 import { usePoll } from './poll.ts';
 import { PollState, TokenRequired } from './poll-state.tsx';
 

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
-import { durationText } from '../../base/amounts.ts';
-import type { Views } from '../../ops/live/views.ts';
-import type { StatusReport } from '../../ops/status-report.ts';
+import { durationText } from '../base/amounts.ts';
+import type { Views } from '../ops/live/views.ts';
+import type { StatusReport } from '../ops/status-report.ts';
 import { AssetsView } from './assets-view.tsx';
 import { DoctorView } from './doctor-view.tsx';
 import { EventsView } from './events-view.tsx';

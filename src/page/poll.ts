@@ -7,7 +7,7 @@
  */
 import { createContext } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
-import type { Growing } from '../../ops/live/views.ts';
+import type { Growing } from '../ops/live/views.ts';
 
 /** OPS_TOKEN. A new object repeats the requests, even with the same text. */
 export interface Token {
