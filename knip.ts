@@ -11,7 +11,7 @@ export default {
     'src/opcua/main.ts!',
     'src/agent/{configuration,store}-thread.ts!',
     'src/sources/csv/folder-program.ts!',
-    'src/page/*/main.tsx!',
+    'src/page/main.tsx!',
     'scripts/*.ts',
     'scripts/prove.d/prove.ts',
     'scripts/deb/*.ts',

@@ -13,11 +13,10 @@ import { build } from 'rolldown';
 const BUNDLED = ['preact', 'uplot'];
 const LOG_MEANINGS = 'tagferry:log-meanings';
 const root = join(import.meta.dirname, '..');
-const source = join(root, 'src/page/gateway');
+const source = join(root, 'src/page');
 const [flag, ...rest] = process.argv.slice(2);
 const [into = join(root, 'dist/page')] = flag === '--stale' ? rest : process.argv.slice(2);
 const folder = resolve(into);
-const target = join(folder, 'gateway');
 if (flag !== '--stale' || isStale()) {
   await buildPage();
   writeFileSync(join(folder, 'notices.txt'), notices());
@@ -44,7 +43,7 @@ function logMeanings(): string {
 }
 
 function isStale(): boolean {
-  const built = join(target, 'index.html');
+  const built = join(folder, 'index.html');
   if (!existsSync(built)) return true;
   const builtMs = statSync(built).mtimeMs;
   // The page also imports from these folders; package-lock.json determines the libraries.
@@ -71,7 +70,7 @@ async function buildPage(): Promise<void> {
         load: (id) => (id === `\0${LOG_MEANINGS}` ? logMeanings() : null),
       },
     ],
-    tsconfig: join(source, '../tsconfig.json'),
+    tsconfig: join(source, 'tsconfig.json'),
     transform: { target: 'es2022' },
     output: { format: 'esm', minify: true, comments: { legal: true, annotation: false, jsdoc: false } },
     onLog(level, log) {
@@ -80,15 +79,15 @@ async function buildPage(): Promise<void> {
     },
   });
   if (output.length !== 1 || output[0].type !== 'chunk') throw new Error('the script must be one file');
-  rmSync(target, { recursive: true, force: true });
-  mkdirSync(target, { recursive: true });
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
   const script = put('main.js', output[0].code);
   const style = put('style.css', styleOf(join(source, 'style.css')));
-  const icon = put('icon.svg', readFileSync(join(source, '../icon.svg'), 'utf8'));
+  const icon = put('icon.svg', readFileSync(join(source, 'icon.svg'), 'utf8'));
   const html = readFileSync(join(source, 'index.html'), 'utf8');
-  const named = html.replace('main.tsx', script).replace('style.css', style).replace('../icon.svg', icon);
+  const named = html.replace('main.tsx', script).replace('style.css', style).replace('icon.svg', icon);
   // Written last, after all files that it refers to.
-  write(join(target, 'index.html'), named);
+  write(join(folder, 'index.html'), named);
 }
 
 /** Returns a style sheet with its imports inlined, without comments and whitespace. */
@@ -111,7 +110,7 @@ function put(name: string, text: string): string {
     .replaceAll(/[^A-Za-z0-9]/g, '')
     .slice(0, 10);
   const hashed = `${basename(name, extname(name))}-${hash}${extname(name)}`;
-  write(join(target, hashed), text);
+  write(join(folder, hashed), text);
   return `page/${hashed}`;
 }
 

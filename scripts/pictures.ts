@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { openBrowser, openPage } from '../test/old/page/open-browser.ts';
+import { openBrowser, openPage } from '../test/e2e/harness/browser.ts';
 
 /**
  * `pictures.ts` takes the picture for README.md during a demo with Debian's Chromium, and writes it to

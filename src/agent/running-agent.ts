@@ -172,12 +172,12 @@ export class RunningAgent {
     const { buffer, clock, controlPath, listeners, log, metrics, onDecommissioned, platform, recentLines } =
       this.#options;
     if (listeners.ops) {
-      const { page, live, doctor, sampler } = this.#live;
+      const { page, routes, sampler } = this.#live;
       sampler.start();
       const sources: OpsSources = {
         page,
-        live,
-        doctor,
+        live: routes,
+        clock,
         health: () => this.#health(),
         readiness: () => this.#readiness(),
         status: () => this.status(),
@@ -274,7 +274,6 @@ export class RunningAgent {
   async stopOperations(step: StopStep): Promise<void> {
     this.#live.sampler.stop();
     await step('control', this.#control?.stop(), CLOSE_MS);
-    this.#ops?.stop();
   }
 
   /** Content of `/status`. */

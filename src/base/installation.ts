@@ -18,4 +18,4 @@ export function version(): string {
 }
 
 /** Browser files, built by `scripts/build-page.ts`. */
-export const BUILT_PAGES = new URL(import.meta.url.endsWith('.ts') ? '../../dist/page/' : 'page/', import.meta.url);
+export const BUILT_PAGE = new URL(import.meta.url.endsWith('.ts') ? '../../dist/page/' : 'page/', import.meta.url);

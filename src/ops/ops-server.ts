@@ -1,15 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/errors.ts';
 import { hostRule } from '../base/inbound/host-rule.ts';
 import type { InboundKind, InboundServer } from '../base/inbound/inbound-server.ts';
-import type { PageFiles } from '../base/inbound/page-files.ts';
+import { encodingsOf, type PageFiles } from '../base/inbound/page-files.ts';
 import { SharedToken } from '../base/inbound/shared-token.ts';
 import { isLocalAddress, type ListenAddress } from '../base/listen.ts';
 import type { Settings } from '../config/settings.ts';
 import type { SessionReport } from '../platform/session/session.ts';
-import type { DoctorRun } from './live/doctor-run.ts';
-import type { Sight } from './live/live-events.ts';
-import type { LiveStream } from './live/live-stream.ts';
+import { SharedAnswers } from './live/shared-answers.ts';
+import type { Sight, Views } from './live/views.ts';
 
 /** Code of a problem, and a sentence that may quote the platform or contain a path. */
 interface HealthNote {
@@ -49,6 +49,24 @@ export function healthReport({ ok, problems, notes, session }: Health, sight: Si
   };
 }
 
+export interface LiveRequest {
+  /** Cursor from the previous response. */
+  after: string | undefined;
+  /** Name of a tag and its value: `FT-101/flow`. */
+  of: string | undefined;
+  sight: Sight;
+}
+
+interface LiveRoute {
+  /** `all`: the route requires OPS_TOKEN. */
+  sight: Sight;
+  /** Returns data for JSON, or `undefined` if the subject does not exist. */
+  answer(request: LiveRequest): unknown;
+}
+
+/** Data of the page: one route below `/live/` for each view. */
+export type LiveRoutes = Readonly<Record<keyof Views, LiveRoute>>;
+
 export interface OpsSources {
   health(): Health;
   readiness(): Health;
@@ -56,8 +74,8 @@ export interface OpsSources {
   status(): unknown;
   metrics(): Promise<{ contentType: string; text: string }>;
   page: PageFiles;
-  live: Pick<LiveStream, 'open' | 'stop'>;
-  doctor: Pick<DoctorRun, 'report'>;
+  live: LiveRoutes;
+  clock: Clock;
 }
 
 /** Access settings, which a reload can change. Without OPS_TOKEN, status is available only on loopback and sockets. */
@@ -70,25 +88,19 @@ export const OPS_LISTENER = {
   limits: { connections: 64, headerBytes: 8_192, requestMs: 10_000, keepAliveMs: 5_000, stopMs: 1_000 },
 } as const satisfies InboundKind;
 
-const PATHS: ReadonlySet<string> = new Set([
-  '/',
-  '/healthz',
-  '/readyz',
-  '/status',
-  '/metrics',
-  '/live/stream',
-  '/live/doctor',
-]);
+const PATHS: ReadonlySet<string> = new Set(['/', '/healthz', '/readyz', '/status', '/metrics']);
 
 /** Read-only server for health, readiness, status, metrics and the page. */
 export class OpsServer {
   readonly #sources: OpsSources;
   readonly #server: InboundServer;
+  readonly #answers: SharedAnswers;
   #access: OpsAccess;
 
   constructor(sources: OpsSources, server: InboundServer, access: OpsAccess) {
     this.#sources = sources;
     this.#server = server;
+    this.#answers = new SharedAnswers(sources.clock);
     this.#access = access;
   }
 
@@ -113,16 +125,13 @@ export class OpsServer {
     });
   }
 
-  /** Ends the streams. */
-  stop(): void {
-    this.#sources.live.stop();
-  }
-
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { page, live } = this.#sources;
     const [path = '/', query] = (request.url ?? '/').split('?');
     const file = path.startsWith('/page/') ? path.slice('/page/'.length) : undefined;
-    if (file === undefined && !PATHS.has(path)) return send(response, 404, { error: 'not found' });
+    const view = path.startsWith('/live/') ? path.slice('/live/'.length) : '';
+    const isView = isViewOf(live, view);
+    if (file === undefined && !isView && !PATHS.has(path)) return send(response, 404, { error: 'not found' });
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.setHeader('Allow', 'GET, HEAD');
       return send(response, 405, { error: 'read-only' });
@@ -145,15 +154,34 @@ export class OpsServer {
     // The page contains no plant data. If sent with the status of a rejection, the page shows the token form.
     if (path === '/') return page.answerPage(request, response, typeof sight === 'string' ? 200 : sight.status);
     if (typeof sight !== 'string') return this.#refuse(response, sight, path);
-    if (path === '/live/doctor') return this.#consult(response, sight);
-    if (path === '/live/stream') live.open(request, response, new URLSearchParams(query), sight);
+    if (isView) await this.#answerView(request, response, view, new URLSearchParams(query), sight);
     else send(response, 200, await this.#sources.status());
   }
 
-  async #consult(response: ServerResponse, sight: Sight): Promise<void> {
-    if (sight !== 'all') return send(response, 403, { error: 'running checks requires OPS_TOKEN' });
+  async #answerView(
+    request: IncomingMessage,
+    response: ServerResponse,
+    view: keyof LiveRoutes,
+    query: URLSearchParams,
+    sight: Sight,
+  ): Promise<void> {
+    const { sight: required, answer: compute } = this.#sources.live[view];
+    if (required === 'all' && sight !== 'all') return send(response, 403, { error: 'this view requires OPS_TOKEN' });
+    const [after, of] = [query.get('after') ?? undefined, query.get('of') ?? undefined];
     try {
-      send(response, 200, await this.#sources.doctor.report());
+      const key = JSON.stringify([view, sight, after, of]);
+      const answer = await this.#answers.get(key, () => compute({ after, of, sight }));
+      if (answer === undefined) return send(response, 404, { error: 'not found' });
+      const isGzip = encodingsOf(request.headers['accept-encoding']).has('gzip');
+      const body = isGzip ? answer.gzip : answer.plain;
+      response.writeHead(200, {
+        'Content-Type': 'application/json',
+        'Content-Length': body.length,
+        ...(isGzip ? { 'Content-Encoding': 'gzip' } : {}),
+        'Cache-Control': 'no-store',
+        Vary: 'Accept-Encoding',
+      });
+      response.end(body);
     } catch (error) {
       send(response, 503, { error: messageOf(error) });
     }
@@ -165,6 +193,10 @@ export class OpsServer {
     if (status === 401) response.setHeader('WWW-Authenticate', ['Bearer realm="tagferry"', ...basic]);
     send(response, status, { error, hint });
   }
+}
+
+function isViewOf(routes: LiveRoutes, name: string): name is keyof LiveRoutes {
+  return Object.hasOwn(routes, name);
 }
 
 /** Returns the data that the request may access, or the rejection. */

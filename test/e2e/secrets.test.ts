@@ -30,7 +30,8 @@ const LOCAL = [MQTT_PASSWORD, NATS_PASSWORD, HEADER_SECRET, ...MISPLACED];
 const ASSETS = [881, 882, 883, 884, 885, 886, 887, 888];
 const ACCEPTED = 893;
 const LOGS = 'logs --no-follow --json --lines 1000';
-const OPS_PATHS = ['/', '/status', '/healthz', '/metrics', '/live/stream?of=now,held,events,log,tags'];
+const VIEWS = ['now', 'held', 'events', 'log', 'tags'].map((view) => `/live/${view}`);
+const OPS_PATHS = ['/', '/status', '/healthz', '/metrics', ...VIEWS];
 
 let platform: Platform;
 let proxy: HttpProxy;

@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { lastsSeconds } from '../../src/ops/rates.ts';
 import type { StatusReport } from '../../src/ops/status-report.ts';
-import { failuresOf } from '../../src/page/gateway/failure.ts';
-import { eventLinks, valueLinks } from '../../src/page/gateway/flow.ts';
-import { timeIn } from '../../src/page/gateway/gateway-time.ts';
-import { numberText, readingText } from '../../src/page/gateway/reading-text.ts';
-import { waitsOf } from '../../src/page/gateway/waits.ts';
+import { failuresOf } from '../../src/page/failure.ts';
+import { eventLinks, valueLinks } from '../../src/page/flow.ts';
+import { timeIn } from '../../src/page/gateway.ts';
+import { numberText, readingText } from '../../src/page/reading-text.ts';
+import { waitsOf } from '../../src/page/waits.ts';
 import { CALM_STATUS } from '../unit/doubles/calm-status.ts';
 
 const status = (more: object = {}) => ({ ...CALM_STATUS, ...more }) as StatusReport;
@@ -134,7 +134,7 @@ describe('times and numbers', () => {
 });
 
 it('browser files total at most 120 kB compressed', () => {
-  const folder = join(import.meta.dirname, '../../dist/page/gateway');
+  const folder = join(import.meta.dirname, '../../dist/page');
   const bytes = readdirSync(folder)
     .filter((name) => name.endsWith('.gz'))
     .map((name) => statSync(join(folder, name)).size);

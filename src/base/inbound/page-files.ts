@@ -95,7 +95,7 @@ export class PageFiles {
 }
 
 /** Returns the accepted encodings, excluding those with `q=0`. */
-function encodingsOf(header: string | string[] | undefined): ReadonlySet<string> {
+export function encodingsOf(header: string | string[] | undefined): ReadonlySet<string> {
   const parts = String(header ?? '').split(',');
   const taken = parts.filter((part) => !/;\s*q=0(\.0*)?\s*$/.test(part));
   return new Set(taken.map((part) => part.split(';')[0]!.trim().toLowerCase()));

@@ -18,8 +18,10 @@ export interface LastReading {
 
 /** Number of readings in a value's sparkline. */
 const SPARKLINE_READINGS = 24;
-/** Retention of a trace without viewers, which allows a viewer to switch between views. */
-const KEEP_TRACE_MS = 60_000;
+/** Maximum number of traces. If there are more, the one that was requested least recently is discarded. */
+const MAX_TRACES = 20;
+/** Retention of a trace that is not requested, which allows a viewer to switch between views and tabs. */
+const KEEP_TRACE_MS = 15 * 60_000;
 
 interface Recorded extends LastReading {
   /** Ring buffer of recent readings. */
@@ -32,7 +34,7 @@ export class LastReadings implements ReadingRecorder {
   /** Returns whether tags.yaml contains a series. */
   readonly #isOfTag: (series: number) => boolean;
   readonly #recorded = new Map<number, Recorded>();
-  readonly #traces = new Map<number, { trace: ReadingTrace; viewers: number; leftMs: number }>();
+  readonly #traces = new Map<number, { trace: ReadingTrace; requestedMs: number }>();
 
   constructor(isOfTag: (series: number) => boolean) {
     this.#isOfTag = isOfTag;
@@ -69,20 +71,17 @@ export class LastReadings implements ReadingRecorder {
     return Array.from({ length }, (_, at) => sparkline[(count - length + at) % SPARKLINE_READINGS]!);
   }
 
-  /** Starts recording a trace of a series for one viewer. The caller calls `end` when the viewer leaves. */
-  watch(series: number, nowMs: number): { trace: ReadingTrace; end(nowMs: number): void } {
-    for (const [other, { viewers, leftMs }] of this.#traces)
-      if (viewers === 0 && nowMs - leftMs > KEEP_TRACE_MS) this.#traces.delete(other);
-    const watched = this.#traces.get(series) ?? { trace: new ReadingTrace(), viewers: 0, leftMs: 0 };
-    this.#traces.set(series, watched);
-    watched.viewers++;
-    return {
-      trace: watched.trace,
-      end: (leftMs) => {
-        watched.viewers--;
-        watched.leftMs = leftMs;
-      },
-    };
+  /** Returns the trace of a series, which is recorded from the first call on. */
+  trace(series: number, nowMs: number): ReadingTrace {
+    const trace = this.#traces.get(series)?.trace ?? new ReadingTrace();
+    // The map is in the order of the requests.
+    this.#traces.delete(series);
+    this.#traces.set(series, { trace, requestedMs: nowMs });
+    for (const [oldest, { requestedMs }] of this.#traces) {
+      if (this.#traces.size <= MAX_TRACES && nowMs - requestedMs <= KEEP_TRACE_MS) break;
+      this.#traces.delete(oldest);
+    }
+    return trace;
   }
 
   /** Number of series whose last hour is recorded. */

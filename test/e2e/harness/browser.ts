@@ -15,7 +15,10 @@ export function openBrowser(): Promise<Browser> {
 }
 
 /** A page, and the errors and warnings of the browser while it is open. */
-export async function openPage(browser: Browser, address: string): Promise<{ page: Page; complaints: string[] }> {
+export async function openPage(
+  browser: Pick<Browser, 'newPage'>,
+  address: string,
+): Promise<{ page: Page; complaints: string[] }> {
   const page = await browser.newPage();
   const complaints: string[] = [];
   page.setDefaultTimeout(30_000);

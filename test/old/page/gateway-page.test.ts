@@ -180,14 +180,11 @@ describe('gateway page', () => {
     await page.getByText(meaning!.trim()).first().waitFor();
     await view('Doctor');
     const before = sandbox.requests.list().length;
-    const [answered] = await Promise.all([
-      page.waitForResponse(/live\/doctor/),
-      page.getByRole('button', { name: 'Run checks' }).click(),
-    ]);
-    const { checks } = (await answered.json()) as { checks: { check: string }[] };
-    expect(checks.map(({ check }) => check)).toContain('state.writable');
-    expect(checks.filter(({ check }) => /^(network|api|sign_in|proxy|assets)/.test(check))).toEqual([]);
+    await page.getByRole('button', { name: 'Run checks' }).click();
     await page.getByText(/\d+ ok at/).waitFor();
+    const checks = await page.locator('.check code').allTextContents();
+    expect(checks).toContain('state.writable');
+    expect(checks.filter((check) => /^(network|api|sign_in|proxy|assets)/.test(check))).toEqual([]);
     const asked = sandbox.requests.list().slice(before);
     expect(asked.filter(({ method, path }) => !(method === 'POST' && path.endsWith('/values')))).toEqual([]);
   });
@@ -229,9 +226,9 @@ describe('gateway page', () => {
 
   it('shows how long a gateway has been unreachable, reconnects, and reports data lost in the gateway restart', async () => {
     await agent.end('SIGKILL');
-    await page.getByText(/No response from the gateway for/).waitFor();
+    await page.getByText(/No data from the gateway for/).waitFor();
     await agent.start({ TZ: 'Asia/Kolkata' });
-    await page.getByText(/No response from the gateway for/).waitFor({ state: 'detached' });
+    await page.getByText(/No data from the gateway for/).waitFor({ state: 'detached' });
     await view('History');
     await page.getByText(/History starts at agent startup, .* ago/).waitFor();
   });

@@ -34,28 +34,36 @@ describe('latest readings', () => {
 });
 
 describe('one-hour trace', () => {
-  it('is recorded while a viewer is connected and for one minute afterwards', () => {
+  it('is recorded from the first request on, and discarded if it is not requested', () => {
     const readings = ofTags(1, 2);
     readings.record(1, 5, 5, 0, 0, false);
-    const watched = readings.watch(1, 1_000);
+    expect(readings.trace(1, 1_000).since(0)).toEqual([]);
     readings.record(1, 6, 6, 0, 2_100, false);
     readings.record(1, 2, 2, 0, 2_200, false);
     readings.record(1, 4, 4, 0, 2_300, false);
     readings.record(2, 9, 9, 0, 2_300, false);
-    expect(watched.trace.since(0)).toEqual([[2_000, 4, 2, 6]]);
-    watched.end(10_000);
-    readings.record(1, 7, 7, 0, 11_000, false);
-    expect(readings.watch(1, 20_000).trace.since(0)).toHaveLength(2);
-    const other = readings.watch(2, 30_000);
-    other.end(30_000);
+    expect(readings.trace(1, 3_000).since(0)).toEqual([[2_000, 4, 2, 6]]);
+    readings.trace(2, 60_000);
     expect(readings.traces).toBe(2);
-    readings.watch(1, 100_000);
+    readings.trace(2, 3_600_000);
     expect(readings.traces).toBe(1);
+  });
+
+  it('exists only for the tags that were requested last', () => {
+    const series = Array.from({ length: 1_000 }, (_, at) => at + 1);
+    const readings = ofTags(...series);
+    const recorded = () => {
+      for (const one of series) readings.record(one, 1, 1, 0, 1_000, false);
+      return readings.trace(1_000, 0).since(0).length;
+    };
+    for (const one of series) readings.trace(one, 0);
+    expect(readings.traces).toBeLessThan(100);
+    expect(recorded()).toBe(1);
   });
 
   it('has at most 3,600 rows at any rate', () => {
     const readings = ofTags(1);
-    const { trace } = readings.watch(1, 0);
+    const trace = readings.trace(1, 0);
     for (let ms = 0; ms < 5_000_000; ms += 250) readings.record(1, ms, ms, 0, ms, false);
     const rows = trace.since(0);
     expect(rows).toHaveLength(3_600);

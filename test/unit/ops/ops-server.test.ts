@@ -8,13 +8,18 @@ import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts'
 import type { ListenAddress } from '../../../src/base/listen.ts';
 import { OPS_LISTENER, type OpsAccess, OpsServer } from '../../../src/ops/ops-server.ts';
 import { type InboundPlace, inboundServer } from '../doubles/inbound-server.ts';
-import { HEALTHY, noPage } from '../doubles/no-page.ts';
+import { ManualClock } from '../doubles/manual-clock.ts';
+import { HEALTHY, liveRoutes, noPage } from '../doubles/no-page.ts';
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 };
 let inbound: InboundServer;
 let server: OpsServer;
 
-async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, place: InboundPlace = {}) {
+async function start(
+  address: ListenAddress,
+  access: Partial<OpsAccess> = {},
+  { live = noPage.live, clock = noPage.clock, ...place }: InboundPlace & Partial<typeof noPage> = {},
+) {
   inbound = inboundServer(OPS_LISTENER, { address, ...place });
   server = new OpsServer(
     {
@@ -23,6 +28,8 @@ async function start(address: ListenAddress, access: Partial<OpsAccess> = {}, pl
       status: () => ({ secretOfThePlant: 12.5 }),
       metrics: async () => ({ contentType: 'text/plain', text: 'up 1\n' }),
       ...noPage,
+      live,
+      clock,
     },
     inbound,
     { opsToken: undefined, opsHosts: undefined, ...access },
@@ -113,5 +120,113 @@ describe('operations listener on the network', () => {
     await start(LOOPBACK, {}, { tls: { certFile, keyFile, settings: 'OPS_TLS' } });
     expect((await get('/healthz', {}, certFile)).status).toBe(200);
     await expect(get('/healthz')).rejects.toThrow();
+  });
+});
+
+describe('data of the page', () => {
+  const VIEWS = ['now', 'history', 'tags', 'tag', 'held'];
+  const VIEWS_OF_ALL = ['events', 'assets', 'log', 'doctor'];
+  const statusesOf = async (views: readonly string[], headers = {}) => {
+    const answers = await Promise.all(views.map((view) => get(`/live/${view}`, headers)));
+    return [...new Set(answers.map(({ status }) => status))];
+  };
+  const withToken = { Authorization: 'Bearer the-token' };
+
+  it('requires OPS_TOKEN if it is configured', async () => {
+    let computed = 0;
+    const live = liveRoutes(() => ({ computed: ++computed }));
+    await start(LOOPBACK, { opsToken: 'the-token' }, { live });
+    expect(await statusesOf([...VIEWS, ...VIEWS_OF_ALL])).toEqual([401]);
+    expect(await statusesOf([...VIEWS, ...VIEWS_OF_ALL], { Authorization: 'Bearer another' })).toEqual([401]);
+    expect(computed).toBe(0);
+    expect((await get('/live/now')).headers['www-authenticate']).toBe('Bearer realm="tagferry"');
+    expect(await statusesOf([...VIEWS, ...VIEWS_OF_ALL], withToken)).toEqual([200]);
+  });
+
+  it('contains no events, assets, log lines and checks without OPS_TOKEN', async () => {
+    const seen: string[] = [];
+    const live = liveRoutes(({ sight }) => {
+      seen.push(sight);
+      return {};
+    });
+    await start(LOOPBACK, {}, { live });
+    expect(await statusesOf(VIEWS)).toEqual([200]);
+    expect(await statusesOf(VIEWS_OF_ALL)).toEqual([403]);
+    expect(seen).toEqual(VIEWS.map(() => 'status'));
+    expect(await statusesOf(['stream', 'constructor', 'now/', ''])).toEqual([404]);
+  });
+
+  it('is computed once per second and subject, regardless of the number of viewers', async () => {
+    const clock = new ManualClock();
+    let computed = 0;
+    const live = liveRoutes(({ of, after }) => ({ computed: ++computed, of, after }));
+    await start(LOOPBACK, {}, { live, clock });
+    const numbers = async (path: string) => {
+      const answers = await Promise.all(Array.from({ length: 10 }, () => get(path)));
+      return [...new Set(answers.map(({ text }) => (JSON.parse(text) as { computed: number }).computed))];
+    };
+    expect(await numbers('/live/now')).toEqual([1]);
+    expect(await numbers('/live/now')).toEqual([1]);
+    expect(await numbers('/live/tag?of=FT-101%2Fflow&after=a.7')).toEqual([2]);
+    expect(JSON.parse((await get('/live/tag?of=FT-101%2Fflow&after=a.7')).text)).toMatchObject({
+      of: 'FT-101/flow',
+      after: 'a.7',
+    });
+    await clock.advance(1_000);
+    expect(await numbers('/live/now')).toEqual([3]);
+  });
+
+  it('is requested from a slow store once at a time', async () => {
+    const clock = new ManualClock();
+    const pending: ((data: object) => void)[] = [];
+    const live = liveRoutes(() => new Promise<object>((resolve) => pending.push(resolve)));
+    await start(LOOPBACK, {}, { live, clock });
+    const answers = [get('/live/held'), get('/live/held')];
+    await expect.poll(() => pending.length).toBe(1);
+    await clock.advance(60_000);
+    answers.push(get('/live/held'));
+    expect((await get('/healthz')).status).toBe(200);
+    pending[0]!({ rows: 1 });
+    for (const answer of answers) expect(JSON.parse((await answer).text)).toEqual({ rows: 1 });
+    expect(pending).toHaveLength(1);
+  });
+
+  it('is stored for a limited number of subjects, and available for all', async () => {
+    let computed = 0;
+    const live = liveRoutes(() => ({ computed: ++computed }));
+    await start(LOOPBACK, {}, { live, clock: new ManualClock() });
+    const numberOf = async (of: number) => {
+      const { status, text } = await get(`/live/tag?of=${of}`);
+      expect(status).toBe(200);
+      return (JSON.parse(text) as { computed: number }).computed;
+    };
+    for (let n = 1; n <= 200; n++) expect(await numberOf(n)).toBe(n);
+    expect(await numberOf(200)).toBe(200);
+    expect(await numberOf(1)).toBe(201);
+  });
+
+  it('reports a failure, and recovers one second later', async () => {
+    const clock = new ManualClock();
+    let isFailing = true;
+    const live = liveRoutes(async () => {
+      if (isFailing) throw new Error('the disk is not readable');
+      return {};
+    });
+    await start(LOOPBACK, {}, { live, clock });
+    const failed = await get('/live/held');
+    expect([failed.status, JSON.parse(failed.text)]).toEqual([503, { error: 'the disk is not readable' }]);
+    isFailing = false;
+    await clock.advance(1_000);
+    expect((await get('/live/held')).status).toBe(200);
+  });
+
+  it('is compressed if the browser supports it', async () => {
+    const live = liveRoutes(() => ({ text: 'x'.repeat(10_000) }));
+    await start(LOOPBACK, {}, { live });
+    const plain = await get('/live/now');
+    const gzip = await get('/live/now', { 'Accept-Encoding': 'gzip, br' });
+    expect(plain.headers['content-encoding']).toBeUndefined();
+    expect(gzip.headers['content-encoding']).toBe('gzip');
+    expect(Number(gzip.headers['content-length'])).toBeLessThan(plain.text.length / 10);
   });
 });

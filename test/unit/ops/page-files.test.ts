@@ -4,14 +4,11 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
 import type { InboundServer } from '../../../src/base/inbound/inbound-server.ts';
 import { PageFiles } from '../../../src/base/inbound/page-files.ts';
-import { silentLogger } from '../../../src/base/logger.ts';
-import { frame, LiveStream } from '../../../src/ops/live/live-stream.ts';
 import { OPS_LISTENER, OpsServer } from '../../../src/ops/ops-server.ts';
 import { inboundServer } from '../doubles/inbound-server.ts';
-import { HEALTHY } from '../doubles/no-page.ts';
+import { HEALTHY, liveRoutes, noPage } from '../doubles/no-page.ts';
 
 const SECRET = 'what the plant does';
 let folder: string;
@@ -35,29 +32,18 @@ afterEach(async () => {
 });
 
 async function start(opsToken?: string, host = '127.0.0.1') {
-  const now = () => {
+  const live = liveRoutes(() => {
     asked++;
-    return [frame('now', { state: SECRET } as never)];
-  };
-  const live = new LiveStream({
-    feed: (topic) => (topic === 'now' ? { begin: now, next: now } : undefined),
-    hello: () => ({ version: '1', gateway: 'gw', startedWallMs: 0, zone: { name: null, offsetMinutes: 0 } }),
-    position: () => ({ second: 0, line: 0 }),
-    clock: systemClock,
-    log: silentLogger(),
+    return { state: SECRET };
   });
   const health = () => HEALTHY;
   const metrics = async () => ({ contentType: 'text/plain', text: '' });
-  const doctor = { report: async () => ({ atMs: 0, checks: [] }) };
   const page = new PageFiles(pathToFileURL(`${folder}/`));
   inbound = inboundServer(OPS_LISTENER, { address: { host, port: 0 } });
-  server = new OpsServer({ health, readiness: health, status: () => ({}), metrics, page, live, doctor }, inbound, {
-    opsToken,
-    opsHosts: undefined,
-  });
+  const sources = { ...noPage, health, readiness: health, status: () => ({}), metrics, page, live };
+  server = new OpsServer(sources, inbound, { opsToken, opsHosts: undefined });
   await inbound.start();
   server.start();
-  return live;
 }
 
 const get = (path: string, headers: Record<string, string> = {}, method = 'GET') =>
@@ -103,26 +89,25 @@ describe('page files', () => {
     expect((await get('/', { Accept: 'application/json' })).headers.get('content-type')).toContain('text/html');
     expect((await get('/status', { Accept: 'text/html' })).headers.get('content-type')).toContain('json');
     for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
-      for (const path of ['/', '/live/stream', '/page/main-0123456789.js'])
+      for (const path of ['/', '/live/now', '/page/main-0123456789.js'])
         expect([path, (await get(path, {}, method)).status]).toEqual([path, 405]);
   });
 });
 
 describe('page viewer', () => {
   it('receives only the token form without a valid token', async () => {
-    const live = await start('the-token');
+    await start('the-token');
     const page = await get('/');
     expect([page.status, page.headers.get('content-type')]).toEqual([401, 'text/html; charset=utf-8']);
     // With `Basic`, a browser would open its own password prompt.
     expect(page.headers.get('www-authenticate')).toBeNull();
     const headers: Record<string, string>[] = [{}, { Authorization: 'Bearer wrong' }, { Authorization: 'Bearer' }];
     for (const header of headers) {
-      const refused = await get('/live/stream', header);
+      const refused = await get('/live/now', header);
       expect([refused.status, refused.headers.get('www-authenticate')]).toEqual([401, 'Bearer realm="tagferry"']);
       expect(await refused.text()).not.toContain(SECRET);
     }
-    expect((await get('/live/stream?token=the-token')).status).toBe(401);
-    expect(live.viewers).toBe(0);
+    expect((await get('/live/now?token=the-token')).status).toBe(401);
     expect(asked).toBe(0);
     expect((await get('/', { Authorization: 'Bearer the-token' })).status).toBe(200);
   });
@@ -130,7 +115,7 @@ describe('page viewer', () => {
   it('receives only a hint over the network if no token is configured', async () => {
     await start(undefined, '0.0.0.0');
     expect((await get('/')).status).toBe(403);
-    const refused = await get('/live/stream');
+    const refused = await get('/live/now');
     expect([refused.status, ((await refused.json()) as { hint: string }).hint]).toEqual([
       403,
       expect.stringContaining('OPS_TOKEN'),
@@ -139,58 +124,6 @@ describe('page viewer', () => {
 
   it('is rejected if the request originates from another host', async () => {
     await start();
-    expect((await get('/live/stream', { Origin: 'http://evil.example' })).status).toBe(403);
-  });
-});
-
-/** Reads until the text matches. */
-async function readUntil(reader: ReadableStreamDefaultReader<Uint8Array>, wanted: RegExp): Promise<string> {
-  let text = '';
-  while (!wanted.test(text)) {
-    const { done, value } = await reader.read();
-    if (done) throw new Error(`the stream ended: ${text}`);
-    text += Buffer.from(value).toString();
-  }
-  return text;
-}
-
-describe('page stream', () => {
-  it('sends a hello event first, then the requested topics, with one event ID per second', async () => {
-    await start('the-token');
-    const answer = await get('/live/stream?of=now', { Authorization: 'Bearer the-token' });
-    expect(answer.headers.get('content-type')).toContain('text/event-stream');
-    const reader = answer.body!.getReader();
-    const text = await readUntil(reader, /event: tick[\s\S]*event: tick/);
-    expect(text).toMatch(/^event: hello\ndata: .*"sight":"all".*\n\nevent: now\ndata: /);
-    expect(text).toMatch(/\nid: \w+:0:0:now\nevent: tick\n/);
-    await reader.cancel();
-  });
-
-  it('prepares data once for all viewers, and does not delay shutdown', async () => {
-    const live = await start();
-    const answers = await Promise.all(Array.from({ length: 20 }, () => get('/live/stream')));
-    const readers = answers.map((answer) => answer.body!.getReader());
-    await Promise.all(readers.map((reader) => readUntil(reader, /event: tick/)));
-    const before = asked;
-    const text = await readUntil(readers[0]!, /(?:event: tick[\s\S]*){5}/);
-    // Each second's data is prepared once for all viewers; one preparation may be in progress at the start and at the
-    // end.
-    expect(asked - before).toBeLessThanOrEqual(text.match(/event: tick/g)!.length + 2);
-    await Promise.all(readers.slice(1).map((reader) => reader.cancel()));
-    while (live.viewers > 1) await new Promise((resolve) => setTimeout(resolve, 20));
-    server.stop();
-    await inbound.stop();
-    const last = await readers[0]!.read();
-    expect(last.done || last.value !== undefined).toBe(true);
-    expect(live.viewers).toBe(0);
-  });
-
-  it('disconnects excess viewers, so that health checks can still connect', async () => {
-    const live = await start();
-    const answers = await Promise.all(Array.from({ length: 60 }, () => get('/live/stream')));
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
-    expect((await get('/healthz')).status).toBe(200);
-    expect(live.viewers).toBe(40);
-    await Promise.allSettled(answers.map((answer) => answer.body!.cancel()));
+    expect((await get('/live/now', { Origin: 'http://evil.example' })).status).toBe(403);
   });
 });
