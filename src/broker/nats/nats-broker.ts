@@ -59,6 +59,8 @@ export interface PullOptions {
   isFull?(): boolean;
   /** Called when the server is waiting for an acknowledgement, so that an early commit is useful. */
   stalled?(): void;
+  /** Called with the number of messages that the stream deleted before they were delivered. */
+  missed?(messages: number, stream: string): void;
 }
 
 /** A pull consumer and its messages in progress. */
@@ -72,6 +74,8 @@ interface Pull {
   earlyCommitFrom: number;
   /** Reason why no messages are being pulled. */
   problem: string | undefined;
+  /** Reason why some messages never arrive. */
+  partial: string | undefined;
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -91,6 +95,8 @@ const MAX_REQUESTED = 500;
 const REQUEST_MS = 5_000;
 const HEARTBEAT_MS = 1_000;
 const RETRY_MS = 1_000;
+/** Maximum time for reading the configuration of a stream. Without the permission, there is no response. */
+const CHECK_MS = 1_000;
 /** Interval at which a full subscriber is checked, in milliseconds. */
 const FULL_CHECK_MS = 10;
 /** Maximum number of unacknowledged messages across all agents, for a consumer created here. */
@@ -106,7 +112,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
   pull(options: PullOptions): () => void {
     const closing = new AbortController();
     const signal = AbortSignal.any([this.stopping.signal, closing.signal]);
-    const pull = { options, signal, messages: 0, bytes: 0, earlyCommitFrom: MAX_IN_PROGRESS, problem: undefined };
+    const begun = { options, signal, messages: 0, bytes: 0, earlyCommitFrom: MAX_IN_PROGRESS };
+    const pull = { ...begun, problem: undefined, partial: undefined };
     this.#pulls.add(pull);
     if (this.connection) void this.#consume(pull, this.connection);
     return () => {
@@ -163,7 +170,8 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
 
   override state(): BrokerState {
     const state = super.state();
-    const problem = [...this.#pulls].map((pull) => pull.problem).find((one) => one !== undefined);
+    const problems = [...this.#pulls].flatMap((pull) => [pull.problem, pull.partial]);
+    const problem = problems.find((one) => one !== undefined);
     const size = this.#pulls.size > 0 ? MAX_IN_PROGRESS : undefined;
     return { ...state, problem: state.problem ?? problem, window: { used: this.inProgress, size } };
   }
@@ -235,7 +243,35 @@ export class NatsBroker extends BrokerClient<NatsConnection, NatsSpec> {
     // Other agents may pull from the same consumer and share its limit of unacknowledged messages.
     const { max_ack_pending: limit = 0 } = config;
     pull.earlyCommitFrom = Math.ceil((limit > 0 ? Math.min(limit, MAX_IN_PROGRESS) : MAX_IN_PROGRESS) / 4);
+    // The check is omitted if this client is not allowed to read the configuration of the stream.
+    if (!pull.options.isTest) await this.#checkStream(pull, connection, found).catch(() => {});
     return await jetstream(connection).consumers.get(stream_name, name);
+  }
+
+  /**
+   * Reports subjects that the stream does not store, and messages that its limits deleted before they were delivered.
+   * Deleted messages can only be counted if the consumer delivers all subjects of the stream.
+   */
+  async #checkStream(pull: Pull, connection: NatsConnection, consumer: ConsumerInfo): Promise<void> {
+    const { stream_name: stream, config, delivered } = consumer;
+    const { filter_subject: one, filter_subjects: several } = config;
+    const manager = await jetstreamManager(connection, { checkAPI: false, timeout: CHECK_MS });
+    const { state, config: stored } = await manager.streams.info(stream);
+    const kept = stored.subjects ?? [];
+    // A stream without subjects is a copy of others.
+    if (kept.length === 0) return;
+    const doCover = (wide: string, narrow: string) => covers(wide, narrow, NATS_SUBJECTS);
+    const absent = pull.options.subjects.filter(
+      (subject) => !kept.some((wide) => doCover(wide, subject) || doCover(subject, wide)),
+    );
+    pull.partial = absent.length === 0 ? undefined : `the stream ${stream} does not store ${absent.join(', ')}`;
+    const missed = state.first_seq - delivered.stream_seq - 1;
+    const filters = [several ?? one ?? '>'].flat();
+    const isCounted = kept.every((subject) => filters.some((wide) => doCover(wide, subject)));
+    if (delivered.consumer_seq === 0 || missed <= 0 || !isCounted) return;
+    pull.options.missed?.(missed, stream);
+    const hint = 'Raise the limits of the stream (max_age, max_msgs, max_bytes).';
+    this.report({ event: 'broker.missed', stream, messages: missed, hint }, 'messages deleted before their delivery');
   }
 
   /** Waits until the ack wait of earlier messages has expired, because the server redelivers them before new ones. */

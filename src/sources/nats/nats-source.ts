@@ -34,7 +34,7 @@ export class NatsSource implements RunningSource {
   }
 
   start(): void {
-    const { source, points, gate, isTest } = this.#context;
+    const { source, points, gate, status, isTest } = this.#context;
     const { stream, durable, ordered } = source.spec;
     const states = this.#reader.availabilityTopics.map((topic) => ({ spec: { topic, template: topic } }));
     this.#end = this.#broker.pull({
@@ -46,6 +46,10 @@ export class NatsSource implements RunningSource {
       handler: (message) => this.#receive(message),
       isFull: () => gate.isFull,
       stalled: () => gate.commitSoon(),
+      missed: (messages, stream) => {
+        status.errors += messages;
+        status.recordRejected(`the stream ${stream} deleted messages before they were delivered`, messages);
+      },
     });
   }
 

@@ -355,6 +355,51 @@ describe('NATS consumer without a stream', () => {
   });
 });
 
+describe('NATS stream', () => {
+  it('that deleted messages before their delivery is reported with their number', async () => {
+    await manager.streams.add({ name: 'FEW', subjects: ['few.*'], max_msgs: 10 });
+    const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
+    const lines: { event: string }[] = [];
+    const logger = silentLogger();
+    logger.warn = ((fields: { event: string }) => lines.push(fields)) as typeof logger.warn;
+    const got: string[] = [];
+    const missed: [messages: number, stream: string][] = [];
+    const receiveUntil = async (last: string) => {
+      const broker = new NatsBroker({ name: 'line', spec, clientId: 'few', clock: systemClock, logger });
+      broker.pull({
+        stream: undefined,
+        durable: undefined,
+        ordered: false,
+        subjects: ['few.a', 'few.b'],
+        handler: async (message) => void got.push(message.string()),
+        missed: (...one) => void missed.push(one),
+      });
+      broker.start();
+      await expect.poll(() => got.at(-1), { timeout: 20_000 }).toBe(last);
+      await broker.stop();
+    };
+    await stream.publish('few.a', '0');
+    await receiveUntil('0');
+    for (let number = 1; number <= 30; number++) await stream.publish('few.b', String(number));
+    await receiveUntil('30');
+    expect([got.length, missed]).toEqual([11, [[20, 'FEW']]]);
+    expect(lines).toMatchObject([{ event: 'broker.missed', stream: 'FEW', messages: 20 }]);
+    await manager.streams.delete('FEW');
+  });
+
+  it('that does not store a subject is the problem of its source', async () => {
+    await manager.streams.add({ name: 'HALF', subjects: ['half.a'] });
+    const spec = { servers: [servers.url], ackWaitMs: 60_000, ordered: false };
+    const broker = new NatsBroker({ name: 'line', spec, clientId: 'half', clock: systemClock, logger: silentLogger() });
+    const handler = async () => {};
+    broker.pull({ stream: 'HALF', durable: undefined, ordered: false, subjects: ['half.a', 'half.b'], handler });
+    broker.start();
+    await expect.poll(() => broker.state().problem, { timeout: 20_000 }).toBe('the stream HALF does not store half.b');
+    await broker.stop(0);
+    await manager.streams.delete('HALF');
+  });
+});
+
 describe('message published to a NATS server', () => {
   let broker: NatsBroker;
   beforeAll(() => {
