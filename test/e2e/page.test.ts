@@ -202,7 +202,7 @@ describe('operations page with thousands of values', () => {
   afterAll(() => many?.dispose());
 
   it('lists all values but renders only the visible ones', async () => {
-    await page.getByText('2,500 values').waitFor();
+    await page.getByText('2,500 values', { exact: true }).waitFor();
     await page.locator('.long-list').focus();
     await page.keyboard.press('End');
     await page.getByRole('link', { name: /T-2499 v2499 / }).waitFor();
@@ -229,7 +229,7 @@ describe('operations page with thousands of values', () => {
     const limits = { offline: false, latency: 500, downloadThroughput: 16_000, uploadThroughput: 4_000 };
     await network.send('Network.emulateNetworkConditions', limits);
     await slow.goto(page.url());
-    await slow.getByText('2,500 values').waitFor();
+    await slow.getByText('2,500 values', { exact: true }).waitFor();
     await slow.getByRole('searchbox').fill('t-2499');
     const reading = slow.getByRole('link', { name: /T-2499 v2499 / }).locator('.reading');
     const before = await reading.textContent();
@@ -243,6 +243,6 @@ describe('operations page with thousands of values', () => {
     many.write(platform.url, { tags: TAGS, env: { OPS_LISTEN: new URL(page.url()).host } });
     many.signal('SIGHUP');
     await page.getByRole('link', { name: /FT-101 flow / }).waitFor();
-    await page.getByText('2 values').waitFor();
+    await page.getByText('2 values', { exact: true }).waitFor();
   });
 });
